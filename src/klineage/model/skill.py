@@ -73,9 +73,7 @@ class Skill(Frozen):
     status_reason: str = ""
 
     def model_post_init(self, context: object, /) -> None:
-        if self.status is SkillStatus.VERIFIED and not any(
-            e.provenance is Provenance.MEASURED for e in self.effects
-        ):
+        if self.status is SkillStatus.VERIFIED and not any(e.provenance is Provenance.MEASURED for e in self.effects):
             raise ValueError("a skill is verified only by a measured effect")
         if not self.evidence:
             raise ValueError("a skill needs evidence")

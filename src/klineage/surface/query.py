@@ -105,9 +105,7 @@ def names_read(node: cst.CSTNode) -> set[str]:
     except SyntaxError:
         return {n.value for n in find(node, cst.Name)}
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    read |= {
-        n.target.id for n in ast.walk(tree) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
-    }
+    read |= {n.target.id for n in ast.walk(tree) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
     return read
 
 
@@ -165,9 +163,7 @@ class _Substitute(cst.CSTTransformer):
     def visit_Attribute_attr(self, node: cst.Attribute) -> None:
         return None
 
-    def leave_Attribute(
-        self, original_node: cst.Attribute, updated_node: cst.Attribute
-    ) -> cst.BaseExpression:
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:

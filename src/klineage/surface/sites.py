@@ -36,9 +36,7 @@ def make_site(module: Module, kind: SiteKind, node: cst.CSTNode, **detail: str) 
     if isinstance(node, cst.FunctionDef):
         function = node.name.value
     text = module.data[start:end].decode()[:200]
-    return Site(
-        kind=kind, function=function, line=module.line(node), start=start, end=end, text=text, detail=detail
-    )
+    return Site(kind=kind, function=function, line=module.line(node), start=start, end=end, text=text, detail=detail)
 
 
 def sites(module: Module) -> tuple[Site, ...]:

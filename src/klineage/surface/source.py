@@ -42,9 +42,7 @@ class Function:
         body = self.node.body
         if not isinstance(body, cst.IndentedBlock):
             raise KernelError(f"{self.name} is a one-line function", "write its body on lines of its own")
-        return tuple(
-            s for s in body.body if isinstance(s, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-        )
+        return tuple(s for s in body.body if isinstance(s, cst.SimpleStatementLine | cst.BaseCompoundStatement))
 
     def decorator(self, last_name: str) -> cst.Decorator | None:
         """The decorator whose dotted name ends in ``last_name``."""
@@ -242,17 +240,13 @@ def _parse(source: str) -> Module:
 def _function(module: Module, node: cst.FunctionDef) -> Function:
     params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
     constexprs = frozenset(
-        p.name.value
-        for p in params
-        if p.annotation is not None and "constexpr" in module.text(p.annotation.annotation)
+        p.name.value for p in params if p.annotation is not None and "constexpr" in module.text(p.annotation.annotation)
     )
     names: list[str] = []
     for d in node.decorators:
         name = dotted(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
         names.append(name or "")
-    return Function(
-        module, node, node.name.value, tuple(p.name.value for p in params), constexprs, tuple(names)
-    )
+    return Function(module, node, node.name.value, tuple(p.name.value for p in params), constexprs, tuple(names))
 
 
 def _launch(module: Module, call: cst.Call, kernel: Function) -> Launch:
@@ -262,9 +256,7 @@ def _launch(module: Module, call: cst.Call, kernel: Function) -> Launch:
     if len(subscript.slice) == 1 and isinstance(subscript.slice[0].slice, cst.Index):
         grid = subscript.slice[0].slice.value
     else:
-        grid = cst.Tuple(
-            [cst.Element(s.slice.value) for s in subscript.slice if isinstance(s.slice, cst.Index)]
-        )
+        grid = cst.Tuple([cst.Element(s.slice.value) for s in subscript.slice if isinstance(s.slice, cst.Index)])
     bound: dict[str, cst.Arg] = {}
     options: dict[str, cst.Arg] = {}
     position = 0
