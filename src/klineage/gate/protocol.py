@@ -1,0 +1,45 @@
+"""What walking, inducing and optimising ask of a judge bound to one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..model import Case, CaseTime, Kernel, LaunchReport, Provenance, Target, TaskInfo, Verdict
+
+
+class Judge(Protocol):
+    """One task, one target, one mode: the same kernel always gets the same verdict."""
+
+    @property
+    def info(self) -> TaskInfo:
+        """The task."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """The architecture judged for."""
+        ...
+
+    @property
+    def mode(self) -> Provenance:
+        """Measured or modelled."""
+        ...
+
+    def judge(self, kernel: Kernel) -> Verdict:
+        """The verdict of one kernel, from the store when it was reached before."""
+        ...
+
+    def judge_many(self, kernels: Sequence[Kernel]) -> list[Verdict]:
+        """Verdicts in the same order; work is spread over the judge's workers."""
+        ...
+
+    def check(self, kernel: Kernel, cases: Sequence[Case]) -> Verdict:
+        """Compile and check correctness on other cases than the task's own; times stay the task's."""
+        ...
+
+    def profile(
+        self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None
+    ) -> list[tuple[CaseTime | None, tuple[LaunchReport, ...], str]]:
+        """(time or None, launches, reason when there is no time) per case: compile and profile, no correctness."""
+        ...

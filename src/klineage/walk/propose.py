@@ -1,0 +1,56 @@
+"""Simplifications and inverses as proposed by the moves, cached by (move, text)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ..errors import KernelError
+from ..moves import Move, Proposal, Unsupported, all_moves, move
+from ..surface import Module
+from ..surface.query import normal
+
+NORMALISED_LIMIT = 4096
+
+
+@lru_cache(maxsize=NORMALISED_LIMIT)
+def normalised(source: str) -> str:
+    """Text with formatting and comments removed."""
+    return normal(source)
+
+
+@lru_cache(maxsize=NORMALISED_LIMIT)
+def simplifications(move_name: str, source: str) -> tuple[Proposal | Unsupported, ...]:
+    """All a move proposes to simplify in a module; edits that do not parse count as unsupported."""
+    return _collect(move(move_name), lambda m: m.simplify(Module.parse(source)), "simplify")
+
+
+@lru_cache(maxsize=NORMALISED_LIMIT)
+def materialisations(move_name: str, source: str) -> tuple[Proposal | Unsupported, ...]:
+    """All a move proposes to put in, from this text alone."""
+    return _collect(move(move_name), lambda m: m.materialize(Module.parse(source)), "materialize")
+
+
+def _collect(m: Move, call, direction) -> tuple[Proposal | Unsupported, ...]:
+    found: list[Proposal | Unsupported] = []
+    iterator: Iterator[Proposal | Unsupported] = call(m)
+    while True:
+        try:
+            found.append(next(iterator))
+        except StopIteration:
+            return tuple(found)
+        except KernelError as error:
+            found.append(Unsupported(m.name, direction, None, f"the edit was not applied: {error.message}"))
+            return tuple(found)
+
+
+@lru_cache(maxsize=NORMALISED_LIMIT)
+def amounts(source: str) -> tuple[int, ...]:
+    """The surface's measure (see ``klineage.moves.measure``), structural moves first."""
+    return tuple(sum(1 for p in simplifications(m.name, source) if isinstance(p, Proposal)) for m in all_moves())
+
+
+def walk_order() -> Sequence[Move]:
+    """Launch options first, structure last: taking a schedule apart from the outside in keeps each kernel cheap
+    to compile and each effect readable."""
+    return sorted(all_moves(), key=lambda m: (-m.rank, m.name))
