@@ -26,8 +26,11 @@ class Judge(Protocol):
         """Measured or modelled."""
         ...
 
-    def judge(self, kernel: Kernel) -> Verdict:
-        """The verdict of one kernel, from the store when it was reached before."""
+    def judge(self, kernel: Kernel, incumbent: Verdict | None = None) -> Verdict:
+        """The verdict of one kernel, from the store when it was reached before.
+
+        With an accepted incumbent, a correct kernel that is slower than it is ``rejected_slow``.
+        """
         ...
 
     def judge_many(self, kernels: Sequence[Kernel]) -> list[Verdict]:

@@ -1,0 +1,178 @@
+"""The budgeted forward loop: try, gate, keep or go back; never worse than the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import KLineageError
+from ..gate.protocol import Judge
+from ..model import CaseRole, Kernel, Skill, Status, Verdict
+from ..model.optimize import OptimizeReport, Try
+from ..model.progress import NullProgress, Progress
+from ..store.base import Store
+from ..surface.query import normal
+from .match import Candidate, Rejected, Situation, match
+
+GAIN = 1.01  # a try is kept when it is at least this much faster
+
+
+@dataclass
+class _Search:
+    kernel: Kernel
+    verdict: Verdict
+    tries: list[Try] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # normalised texts already judged
+    noted: set[tuple[str, str, str]] = field(default_factory=set)
+    cooled: dict[tuple[str, str], int] = field(default_factory=dict)  # (skill, site function) -> kept count then
+    kept: int = 0
+    gates: int = 0
+
+
+class Optimizer:
+    """Applies skills to one task's kernel within a budget of gate runs."""
+
+    def __init__(self, judge: Judge, store: Store, skills: Sequence[Skill], progress: Progress | None = None) -> None:
+        self.judge = judge
+        self.store = store
+        self.skills = list(skills)
+        self.progress = progress or NullProgress()
+
+    def run(self, start: Kernel, budget: int = 10) -> OptimizeReport:
+        """Search from ``start`` with at most ``budget`` gate runs.
+
+        Raises KLineageError when the gate does not accept the start.
+        """
+        self.store.put_kernel(start)
+        verdict = self.judge.judge(start)
+        if not verdict.accepted:
+            raise KLineageError(
+                f"the start kernel is not accepted: {verdict.status}: {verdict.reason}",
+                "start from a kernel that is right",
+            )
+        search = _Search(start, verdict, seen={normal(start.source)})
+        self.progress.start(f"optimise {self.judge.info.name}", budget)
+        end = "no skill is left to try"
+        try:
+            while True:
+                candidate = self._next(search)
+                if candidate is None:
+                    break
+                if search.gates >= budget:
+                    end = f"the budget of {budget} tries is spent"
+                    break
+                self._try(search, candidate)
+        finally:
+            self.progress.done()
+        return OptimizeReport(
+            task=self.judge.info.name,
+            target=self.judge.target.name,
+            mode=self.judge.mode,
+            start_kernel=start.id,
+            best_kernel=search.kernel.id,
+            start_us=_time(verdict),
+            best_us=_time(search.verdict),
+            tries=tuple(search.tries),
+            end=end,
+        )
+
+    def _next(self, search: _Search) -> Candidate | None:
+        """The best candidate not judged yet whose required moves are not themselves still to come."""
+        info = self.judge.info
+        situation = Situation(
+            source=search.kernel.source,
+            target=self.judge.target,
+            cases=info.with_role(CaseRole.BENCH),
+            reports={c.name: search.verdict.launches for c in info.with_role(CaseRole.BENCH)},
+        )
+        candidates, rejected = match(self.skills, situation)
+        for refusal in rejected:
+            self._note(search, refusal)
+        open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
+        # a skill that brought nothing is tried again only after another step was kept
+        fresh = [c for c in open_ones if search.cooled.get(_key(c), -1) < search.kept]
+        pending = {c.skill.move for c in fresh}
+        ready = [c for c in fresh if not (set(c.skill.requires) & pending - {c.skill.move})]
+        pool = ready or fresh or open_ones
+        return pool[0] if pool else None
+
+    def _try(self, search: _Search, candidate: Candidate) -> None:
+        proposal = candidate.proposal
+        kernel = search.kernel.derive(proposal.source, f"skill {candidate.skill.name}")
+        search.seen.add(normal(proposal.source))
+        verdict = self.judge.judge(kernel, search.verdict)
+        search.gates += 1
+        before, after = _time(search.verdict), verdict.latency_us
+        kept = verdict.accepted and after is not None and after * GAIN <= before
+        parameters = ", ".join(f"{k}={v}" for k, v in proposal.params.items())
+        if kept and after is not None:
+            reason = f"{before / after:.2f}x faster ({self.judge.mode}); expected {candidate.expected:.2f}x"
+        elif verdict.accepted or verdict.status is Status.REJECTED_SLOW:
+            reason = f"no gain: {before / (after or before):.2f}x ({self.judge.mode})"
+        else:
+            reason = f"{verdict.status}: {verdict.reason}"
+        if candidate.unknown:
+            reason += f"; not checkable here: {'; '.join(candidate.unknown)}"
+        search.tries.append(
+            Try(
+                index=len(search.tries),
+                skill=candidate.skill.name,
+                move=proposal.move,
+                site=f"{proposal.site.label} {parameters}".strip(),
+                decision="kept" if kept else "refused",
+                reason=reason,
+                before_us=before,
+                after_us=after,
+                kernel=kernel.id,
+                verdict=verdict.id,
+            )
+        )
+        self.progress.step(f"{candidate.skill.name}: {reason}")
+        self.store.put_kernel(kernel)
+        if kept:
+            search.kernel, search.verdict = kernel, verdict
+            search.kept += 1
+            search.cooled[_key(candidate)] = search.kept
+        else:
+            search.cooled[_key(candidate)] = search.kept
+
+    def _note(self, search: _Search, refusal: Rejected) -> None:
+        """Record once why a skill was not even tried; costs no gate run."""
+        key = (refusal.skill.name, refusal.site.split(":")[0], refusal.reason)
+        if key in search.noted or not refusal.site:
+            return
+        search.noted.add(key)
+        search.tries.append(
+            Try(
+                index=len(search.tries),
+                skill=refusal.skill.name,
+                move=refusal.skill.move,
+                site=refusal.site,
+                decision="refused",
+                reason=refusal.reason,
+                before_us=_time(search.verdict),
+            )
+        )
+
+
+def optimize(
+    judge: Judge,
+    store: Store,
+    start: Kernel,
+    skills: Sequence[Skill],
+    budget: int = 10,
+    progress: Progress | None = None,
+) -> OptimizeReport:
+    """Apply ``skills`` to ``start`` within ``budget`` gate runs; the result is never worse than the start."""
+    return Optimizer(judge, store, skills, progress).run(start, budget)
+
+
+def _key(candidate: Candidate) -> tuple[str, str]:
+    return candidate.skill.name, candidate.proposal.site.function
+
+
+def _time(verdict: Verdict) -> float:
+    value = verdict.latency_us
+    if value is None:
+        raise KLineageError("an accepted verdict has no time", "report this as a bug")
+    return value

@@ -1,0 +1,97 @@
+"""Which skills apply to a kernel, where, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import KernelError, KLineageError
+from ..model import Case, LaunchReport, Skill, SkillStatus, Target
+from ..moves import Context, Proposal, Unsupported, holds, move
+from ..surface import Module
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A skill at a site with one set of parameter values."""
+
+    skill: Skill
+    proposal: Proposal
+    expected: float  # speedup
+    unknown: tuple[str, ...] = ()  # preconditions that could not be told
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A skill that does not apply, and why."""
+
+    skill: Skill
+    site: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a kernel is matched in: its text, where it will run, and its compiled launches by case."""
+
+    source: str
+    target: Target
+    cases: tuple[Case, ...]
+    reports: dict[str, tuple[LaunchReport, ...]]
+
+
+def match(skills: Sequence[Skill], situation: Situation) -> tuple[list[Candidate], list[Rejected]]:
+    """Candidates, best expected effect first (a skill's own order among its proposals), and the rejected skills."""
+    module = Module.parse(situation.source)
+    candidates: list[Candidate] = []
+    rejected: list[Rejected] = []
+    for skill in skills:
+        if skill.status is SkillStatus.DEMOTED:
+            rejected.append(Rejected(skill, "", f"demoted: {skill.status_reason}"))
+            continue
+        found, refused = _sites_of(skill, module, situation)
+        candidates += found
+        rejected += refused
+    candidates.sort(key=lambda c: -c.expected)
+    return candidates, rejected
+
+
+def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[Candidate], list[Rejected]]:
+    candidates: list[Candidate] = []
+    rejected: list[Rejected] = []
+    try:
+        proposals = list(move(skill.move).materialize(module, skill.carriers))
+    except KernelError as error:
+        return [], [Rejected(skill, "", f"the edit was not applied: {error.message}")]
+    except KLineageError as error:
+        return [], [Rejected(skill, "", error.message)]
+    for proposal in proposals:
+        if isinstance(proposal, Unsupported):
+            site = proposal.site.label if proposal.site else ""
+            rejected.append(Rejected(skill, site, proposal.reason))
+            continue
+        broken, unknown = _conditions(skill, module, proposal, situation)
+        if broken:
+            rejected.append(Rejected(skill, proposal.site.label, f"does not hold: {'; '.join(broken)}"))
+        else:
+            candidates.append(Candidate(skill, proposal, skill.expected_speedup, tuple(unknown)))
+    return candidates, rejected
+
+
+def _conditions(skill: Skill, module: Module, proposal: Proposal, situation: Situation) -> tuple[list[str], list[str]]:
+    """Statements of preconditions broken in some case, and of those no case could tell."""
+    broken: list[str] = []
+    unknown: list[str] = []
+    for precondition in skill.preconditions:
+        told: list[bool] = []
+        for case in situation.cases or (None,):
+            reports = situation.reports.get(case.name, ()) if case is not None else ()
+            context = Context(module, proposal.site, proposal.params, situation.target, case, reports)
+            answer = holds(precondition, context)
+            if answer is not None:
+                told.append(answer)
+        if not told:
+            unknown.append(precondition.statement)
+        elif not all(told):
+            broken.append(precondition.statement)
+    return broken, unknown
