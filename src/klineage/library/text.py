@@ -24,10 +24,12 @@ def skill_to_text(skill: Skill) -> str:
     data = {"name": skill.name, "status": str(skill.status), **skill.model_dump(mode="json", exclude_defaults=True)}
     lists = {key: data.pop(key) for key in _ONE_LINE_EACH if key in data}
     carriers: Mapping[str, Any] = data.pop("carriers")
+    evidence: list[str] = data.pop("evidence")
     lines = [f"{key} = {_folded(value)}" for key, value in data.items()]
     for key in ("effects", "negative", "risks"):
         if key in lists:
             lines += [f"{key} = [", *(f"  {_value(item)}," for item in lists[key]), "]"]
+    lines.append(f"evidence = {_folded(evidence)}")
     lines += ["", "[carriers] # parameter = values that worked"]
     lines += [f"{_key(name)} = {_folded(values)}" for name, values in carriers.items()]
     for precondition in lists.get("preconditions", ()):
