@@ -1,0 +1,205 @@
+"""Probe the bounds of a skill: break its conditions on purpose, sweep shapes and targets, keep what is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..gate.protocol import Judge
+from ..model import (
+    Case,
+    CaseRole,
+    Effect,
+    EffectSign,
+    LaunchReport,
+    Precondition,
+    Risk,
+    Standing,
+    Status,
+    Target,
+    Verdict,
+    target,
+)
+from ..moves import FEATURES, Context, Proposal, features, holds, move, report_of
+from ..surface import Module
+from ..surface.query import normal
+from .merge import Source
+
+
+@dataclass(frozen=True)
+class ProbePlan:
+    """How far to probe. Scales multiply one dimension of a bench case at a time."""
+
+    scales: tuple[float, ...] = (0.0625, 0.25, 4.0)
+    dtypes: tuple[str, ...] = ("fp16", "bf16", "fp32")
+    targets: tuple[str, ...] = ("sm_80", "sm_89", "sm_100", "sm_120")
+    counterexamples: int = 3  # unchecked proposals judged for each skill
+    max_elements: float = 2**29  # of the product of a case's dimensions
+
+    @staticmethod
+    def light() -> ProbePlan:
+        """What quickstart affords."""
+        return ProbePlan(scales=(0.0625,), dtypes=(), targets=("sm_80",), counterexamples=1)
+
+
+@dataclass
+class Probe:
+    """What probing one skill brought."""
+
+    preconditions: list[Precondition]
+    effects: list[Effect] = field(default_factory=list)
+    risks: list[Risk] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    points: list[tuple[Effect, dict[str, float]]] = field(default_factory=list)
+
+
+class Prober:
+    """Probes skills of one task with that task's judge."""
+
+    def __init__(self, judge: Judge, plan: ProbePlan) -> None:
+        self.judge = judge
+        self.plan = plan
+
+    def probe(self, family: str, sources: Sequence[Source]) -> Probe:
+        """Probe one skill on its first source of this judge's task."""
+        source = sources[0]
+        declared = [c.as_precondition() for c in move(source.step.move).conditions]
+        anchor = Precondition(
+            predicate="kernel_family_is",
+            args={"family": family},
+            statement=f"the kernel is of the {family} family",
+        )
+        probe = Probe([anchor, *declared])
+        self._counterexamples(probe, source)
+        self._sweep(probe, source)
+        self._bound(probe)
+        return probe
+
+    # ---------------------------------------------------------------- soundness
+    def _counterexamples(self, probe: Probe, source: Source) -> None:
+        """Judge proposals that the move makes only when its checks are off; a rejection proves the condition."""
+        module = Module.parse(source.simpler.source)
+        optimisation = move(source.step.move)
+        checked = {normal(p.source) for p in optimisation.materialize(module) if isinstance(p, Proposal)}
+        reports = self._launches(source)
+        judged = 0
+        for proposal in optimisation.materialize(module, None, checked=False):
+            if isinstance(proposal, Proposal) and normal(proposal.source) not in checked:
+                if judged >= self.plan.counterexamples:
+                    return
+                judged += 1
+                kernel = source.simpler.derive(proposal.source, f"unchecked {proposal.move}")
+                self._settle(probe, module, proposal, reports, self.judge.judge(kernel))
+
+    def _launches(self, source: Source) -> tuple[LaunchReport, ...]:
+        verdict = self.judge.judge(source.simpler)
+        return verdict.launches
+
+    def _settle(
+        self,
+        probe: Probe,
+        module: Module,
+        proposal: Proposal,
+        reports: tuple[LaunchReport, ...],
+        verdict: Verdict,
+    ) -> None:
+        probe.evidence.append(verdict.id)
+        if verdict.status not in (Status.REJECTED_NUMERIC, Status.REJECTED_COMPILE, Status.REJECTED_HACK):
+            return
+        failed = next((c.case for c in verdict.cases if not c.passed), "")
+        kind = "numeric" if verdict.status is Status.REJECTED_NUMERIC else "compile"
+        probe.risks.append(Risk(what=verdict.reason, case=failed, verdict=verdict.id, kind=kind))
+        cases = {c.name: c for c in self.judge.info.cases}
+        for index, condition in enumerate(probe.preconditions):
+            context = Context(module, proposal.site, proposal.params, self.judge.target, cases.get(failed), reports)
+            if condition.standing is Standing.ASSUMED and holds(condition, context) is False:
+                probe.preconditions[index] = condition.model_copy(
+                    update={"standing": Standing.PROVEN, "counterexample": verdict.id}
+                )
+
+    # ------------------------------------------------------------- profitability
+    def _sweep(self, probe: Probe, source: Source) -> None:
+        bench = self.judge.info.with_role(CaseRole.BENCH)
+        if not bench:
+            return
+        for case in variants(bench[0], self.plan):
+            self._point(probe, source, case, self.judge.target)
+        for name in self.plan.targets:
+            if name != self.judge.target.name:
+                self._point(probe, source, bench[0], target(name))
+
+    def _point(self, probe: Probe, source: Source, case: Case, where: Target) -> None:
+        optimised, _, why = self.judge.profile(source.optimised, [case], where)[0]
+        simpler, launches, _ = self.judge.profile(source.simpler, [case], where)[0]
+        context = f"{where.name}/{source.lineage.task}/{case.name}"
+        if simpler is None or simpler.latency.value is None:
+            return
+        if optimised is None or optimised.latency.value is None:
+            probe.risks.append(Risk(what=why, case=context, verdict=source.step.verdict, kind="compile"))
+            return
+        effect = Effect(
+            context=context,
+            optimised_us=optimised.latency.value,
+            simpler_us=simpler.latency.value,
+            provenance=simpler.latency.provenance,
+        )
+        probe.effects.append(effect)
+        report = report_of(source.step.site, launches)
+        if report is not None:
+            probe.points.append((effect, features(report)))
+
+    def _bound(self, probe: Probe) -> None:
+        """When the sweep holds both gain and harm, the launch feature that parts them becomes a precondition."""
+        gain = [(e, f) for e, f in probe.points if e.sign is EffectSign.SLOWER]
+        harm = [(e, f) for e, f in probe.points if e.sign is EffectSign.FASTER]
+        if not gain or not harm:
+            return
+        for feature in FEATURES:
+            bound = _separator([f[feature] for _, f in gain], [f[feature] for _, f in harm])
+            if bound is None:
+                continue
+            side, value = bound
+            sweep = tuple((e.context, round(e.speedup, 4)) for e, _ in probe.points)
+            probe.preconditions.append(
+                Precondition(
+                    predicate=f"feature_{side}",
+                    args={"feature": feature, "bound": f"{value:g}"},
+                    statement=f"{feature.replace('_', ' ')} {side.replace('_', ' ')} {value:g}",
+                    standing=Standing.BOUNDED,
+                    sweep=sweep,
+                )
+            )
+            return
+
+
+def _separator(gain: Sequence[float], harm: Sequence[float]) -> tuple[str, float] | None:
+    """(side, bound) of a threshold with all gains on one side and all harm on the other, else None."""
+    if min(gain) > max(harm):
+        return "at_least", min(gain)
+    if max(gain) < min(harm):
+        return "at_most", max(gain)
+    return None
+
+
+def variants(case: Case, plan: ProbePlan) -> list[Case]:
+    """Cases around ``case``: one integer dimension scaled at a time, and other dtypes."""
+    found: list[Case] = []
+    dimensions = {k: v for k, v in case.params.items() if isinstance(v, int) and not isinstance(v, bool) and v > 16}
+    for name, value in dimensions.items():
+        for scale in plan.scales:
+            scaled = max(16, int(value * scale))
+            params: Mapping[str, int | float | str | bool] = {**case.params, name: scaled}
+            if scaled != value and _elements(params) <= plan.max_elements:
+                found.append(case.model_copy(update={"name": f"{case.name}[{name}={scaled}]", "params": params}))
+    if isinstance(case.params.get("dtype"), str):
+        for dtype in plan.dtypes:
+            if dtype != case.params["dtype"]:
+                params = {**case.params, "dtype": dtype}
+                found.append(case.model_copy(update={"name": f"{case.name}[dtype={dtype}]", "params": params}))
+    return found
+
+
+def _elements(params: Mapping[str, int | float | str | bool]) -> float:
+    """The product of the two largest dimensions: about the largest tensor's elements."""
+    sizes = sorted((v for v in params.values() if isinstance(v, int) and not isinstance(v, bool)), reverse=True)
+    return float(sizes[0] * (sizes[1] if len(sizes) > 1 else 1)) if sizes else 0.0
