@@ -1,0 +1,260 @@
+"""The worker server: a process that has imported torch and triton once and forks a fresh child for every job.
+
+Run as a script by klineage.gate.workers (never imported there): ``zygote.py <control descriptor> <flavour>``.
+One message on the control socket is one job: JSON limits plus three descriptors (data, output, status). The child
+owns data and output. The server keeps status: it writes how the child ended, once every process of the job is
+gone, and takes end of file on it as the order to kill the job.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import dataclasses
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+FLAVOURS = {
+    "compile": ("klineage.gate.capture", "klineage.gate.compile"),
+    "interpret": ("klineage.gate.interpreter",),
+}
+CONTROL_BYTES = 1 << 16
+_LINE = 500
+_REQUEST_BYTES = 1 << 40  # requests come from the parent, which is trusted
+
+
+def _load_isolate() -> Any:
+    # by path: the package may start threads when imported, and a process with threads cannot enter a user namespace
+    spec = importlib.util.spec_from_file_location("_klineage_isolate", Path(__file__).with_name("isolate.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+isolate = _load_isolate()
+
+
+@dataclasses.dataclass
+class _Job:
+    pid: int
+    status: socket.socket
+    directory: Path
+
+
+class _Server:
+    def __init__(self, control: socket.socket, workdir: Path) -> None:
+        self.control = control
+        self.workdir = workdir
+        self.jobs: dict[int, _Job] = {}
+        self.count = 0
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_read, False)
+        os.set_blocking(self.wake_write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Serve jobs until the parent closes the control socket or ends."""
+        while True:
+            waiting = {job.status.fileno(): job for job in self.jobs.values()}
+            ready, _, _ = select.select([self.control, self.wake_read, *waiting], [], [])
+            if self.wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    while os.read(self.wake_read, 4096):
+                        pass
+                self._reap()
+            for descriptor in ready:
+                job = waiting.get(descriptor)
+                if job is not None and job.pid in self.jobs:
+                    self._kill(job)
+            if self.control in ready and not self._accept():
+                break
+        for job in list(self.jobs.values()):
+            self._kill(job)
+        self._kill_strays(all_children=True)
+
+    def _kill(self, job: _Job) -> None:
+        for kill in (os.killpg, os.kill):  # before the child called setsid there is no such group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(job.pid, signal.SIGKILL)
+        self._reap(block_on=job.pid)
+
+    def _reap(self, block_on: int = 0) -> None:
+        """Collect ended children. A job's process group is killed before its id can be used again."""
+        while True:
+            options = os.WEXITED | os.WNOWAIT
+            try:
+                kind = os.P_PID if block_on else os.P_ALL
+                info = os.waitid(kind, block_on, options if block_on else options | os.WNOHANG)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            job = self.jobs.pop(info.si_pid, None)
+            if job is None:
+                os.waitpid(info.si_pid, 0)
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(job.pid, signal.SIGKILL)
+            _, status = os.waitpid(job.pid, 0)
+            self._kill_strays()
+            shutil.rmtree(job.directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                job.status.send(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
+            job.status.close()
+            if block_on:
+                return
+
+    def _kill_strays(self, all_children: bool = False) -> None:
+        """Kill children that are no job's: orphans of ended jobs, whatever session they hide in."""
+        for _ in range(50):  # killing one may hand us its own children
+            strays = [p for p in isolate.children() if all_children or p not in self.jobs]
+            if not strays:
+                return
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _accept(self) -> bool:
+        try:
+            message, ancillary, _, _ = self.control.recvmsg(CONTROL_BYTES, socket.CMSG_LEN(12))
+        except OSError:
+            return False
+        if not message:
+            return False
+        descriptors = array.array("i")
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+        data_fd, output_fd, status_fd = descriptors
+        self.count += 1
+        directory = self.workdir / f"job-{self.count}"
+        directory.mkdir(0o700)
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(json.loads(message), data_fd, output_fd, status_fd, directory)
+        os.close(data_fd)
+        os.close(output_fd)
+        self.jobs[pid] = _Job(pid, socket.socket(fileno=status_fd), directory)
+        return True
+
+    def _become_child(
+        self, limits: dict[str, Any], data_fd: int, output_fd: int, status_fd: int, directory: Path
+    ) -> NoReturn:
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.control.close()
+            for job in self.jobs.values():
+                job.status.close()
+            os.close(status_fd)
+            os.close(self.wake_read)
+            os.close(self.wake_write)
+            os.dup2(output_fd, 1)
+            os.dup2(output_fd, 2)
+            os.close(output_fd)
+            connection = socket.socket(fileno=data_fd)
+            _confine(limits, directory)
+            code = _run_job(connection)
+        except BaseException:
+            traceback.print_exc()
+            code = 70
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _confine(limits: dict[str, Any], directory: Path) -> None:
+    isolate.die_with_parent()
+    os.chdir(directory)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+    isolate.limit_resources(limits["cpu_s"], limits["memory_bytes"], limits["file_bytes"])
+    writable = [str(directory), os.environ["TRITON_CACHE_DIR"], "/dev/null", "/dev/zero", "/dev/shm"]
+    isolate.forbid_writes_outside([*writable, *map(str, Path("/dev").glob("nvidia*"))])
+
+
+def _run_job(connection: socket.socket) -> int:
+    from klineage.gate import wire
+
+    request = wire.receive(connection, _REQUEST_BYTES)
+    try:
+        module, _, name = request["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        chunks = wire.encode({"outcome": "ok", "value": function(request["payload"])})
+    except SystemExit as error:
+        chunks = wire.encode({"outcome": "exited", "error": f"SystemExit: {_line(error)}", "traceback": ""})
+    except BaseException as error:  # whatever a candidate raises is its outcome
+        kind = "".join(c for c in type(error).__name__ if c.isprintable())
+        answer = {"outcome": "error", "error": f"{kind}: {_line(error)}", "traceback": _trace(error)}
+        chunks = wire.encode(answer)
+    for chunk in chunks:
+        connection.sendall(chunk)
+    return 0
+
+
+def _line(error: BaseException) -> str:
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return (lines[0] if lines else "(no message)")[:_LINE]
+    except BaseException:
+        return "(its message cannot be read)"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-20_000:]
+    except BaseException:
+        return ""
+
+
+def _import_flavour(flavour: str) -> None:
+    import torch
+    import triton  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    torch.set_num_threads(1)
+    for name in FLAVOURS.get(flavour, ()):
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+
+
+def main() -> None:
+    """Enter namespaces, import, report ready, serve."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    flavour = sys.argv[2]
+    protections = list(isolate.enter_namespaces())
+    if "pid" in protections:
+        first = os.fork()
+        if first:  # stay only to end with the first process of the namespace
+            control.close()
+            _, status = os.waitpid(first, 0)
+            os._exit(abs(os.waitstatus_to_exitcode(status)) & 0x7F)
+        isolate.die_with_parent()
+        if "mount" in protections and isolate.mount_own_proc():
+            protections.append("proc")
+    isolate.adopt_orphans()
+    _import_flavour(flavour)
+    gc.collect()
+    gc.freeze()
+    control.send(json.dumps({"ready": True, "isolation": protections}).encode())
+    _Server(control, Path.cwd()).serve()
+
+
+if __name__ == "__main__":
+    main()
