@@ -1,0 +1,258 @@
+"""What the command line and other programs call: one function per job, values in, values out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import KernelError, KLineageError, TaskError
+from .gate.judge import Gate, TaskGate
+from .induce import ProbePlan
+from .induce import induce as induce_from
+from .library import load_library, shipped_library
+from .model import DEFAULT_TARGET, Kernel, Lineage, Skill, Verdict, target
+from .model.optimize import OptimizeReport, QuickstartReport, RecoverReport
+from .model.progress import NullProgress, Progress
+from .optimize import optimize as optimize_with
+from .store import open_store
+from .store.base import Store
+from .task import Task, load_task
+from .walk import WalkBudget
+from .walk import walk as walk_with
+
+QUICKSTART_WALKS = ("rms_norm", "swiglu", "cross_entropy", "matmul_epilogue")
+QUICKSTART_TASKS = ("layer_norm", "matmul", "softmax")
+
+
+class Session:
+    """One target, one store and the gate's workers, shared by several jobs. Use as a context manager."""
+
+    def __init__(
+        self, target_name: str | None = None, store: str | Store | None = None, progress: Progress | None = None,
+        jobs: int = 2,
+    ) -> None:  # fmt: skip
+        self.target = target(target_name or DEFAULT_TARGET)
+        self._own_store = not _is_store(store)
+        self.store: Store = store if _is_store(store) else open_store(store)  # type: ignore[assignment,arg-type]
+        self.progress = progress or NullProgress()
+        self.gate = Gate(self.target, self.store, jobs=jobs)
+        self._judges: dict[str, TaskGate] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the workers and close the store if this session opened it."""
+        self.gate.close()
+        if self._own_store:
+            self.store.close()
+
+    def task(self, name: str) -> Task:
+        """A task by name or path, its degenerate answers refused."""
+        return self.judge(name).task
+
+    def judge(self, name: str) -> TaskGate:
+        """The judge of a task by name or path."""
+        if name not in self._judges:
+            self._judges[name] = self.gate.bind(load_task(name))
+        return self._judges[name]
+
+    def walk(self, name: str, budget: WalkBudget | None = None) -> Lineage:
+        """Walk a task's expert backward."""
+        judge = self.judge(name)
+        expert = judge.task.expert()
+        if expert is None:
+            raise TaskError(f"task {judge.task.name} names no expert", "add EXPERT to the task file")
+        return walk_with(judge, self.store, expert, budget, self.progress)
+
+    def lineages(self, tasks: Iterable[str] | None = None) -> list[Lineage]:
+        """The latest lineage of each task on this target."""
+        latest = {line.task: line for line in self.store.lineages(target=self.target.name)}
+        wanted = None if tasks is None else {self.judge(t).info.name for t in tasks}
+        return [line for name, line in sorted(latest.items()) if wanted is None or name in wanted]
+
+    def induce(self, tasks: Iterable[str] | None = None, plan: ProbePlan | None = None) -> list[Skill]:
+        """Induce skills from the stored lineages of these tasks (all when None)."""
+        return induce_from(self.lineages(tasks), self.judge, self.store, plan, self.progress)
+
+    def skills(self, without_task: str | None = None) -> list[Skill]:
+        """The skills known here: the shipped library, then the store's, the latest of a name winning.
+
+        ``without_task`` leaves out skills that only that task's lineage gave.
+        """
+        by_name = {s.name: s for s in load_library([shipped_library()])}
+        by_name.update({s.name: s for s in self.store.skills()})
+        return [s for s in by_name.values() if without_task is None or set(s.sources) != {without_task}]
+
+    def optimize(
+        self, name: str, kernel_path: str | None = None, budget: int = 10, skills: Sequence[Skill] | None = None
+    ) -> OptimizeReport:
+        """Apply skills to a task's kernel: the file given, else the task's naive start, else its expert."""
+        judge = self.judge(name)
+        start = read_kernel(kernel_path) if kernel_path else judge.task.naive() or judge.task.expert()
+        if start is None:
+            raise TaskError(f"task {judge.task.name} has no kernel to start from", "pass --kernel FILE")
+        return self._optimize(judge, start, budget, skills)
+
+    def _optimize(
+        self, judge: TaskGate, start: Kernel, budget: int, skills: Sequence[Skill] | None
+    ) -> OptimizeReport:
+        known = list(skills) if skills is not None else self.skills()
+        if not known:
+            raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
+        return optimize_with(judge, self.store, start, known, budget, self.progress)
+
+    def recover(self, name: str, budget: int = 10, skills: Sequence[Skill] | None = None) -> RecoverReport:
+        """From the naive end of a task's lineage back towards its expert, by skills alone.
+
+        Walks the task first when the store holds no finished lineage of its present expert.
+        """
+        judge = self.judge(name)
+        line = self.store.latest_lineage(judge.info.name, self.target.name)
+        if line is None or line.task_id != judge.info.id or line.end == "interrupted":
+            line = self.walk(name)
+        naive = self.store.get_kernel(line.naive)
+        if naive is None:
+            raise KLineageError("the lineage's naive kernel is not in the store", f"run: klineage walk {name}")
+        if skills is None and not any(judge.info.name in s.sources for s in self.skills()):
+            self.induce([name])
+        report = self._optimize(judge, naive, budget, skills)
+        return RecoverReport(
+            task=report.task,
+            target=report.target,
+            mode=report.mode,
+            expert_us=line.expert_us,
+            naive_us=line.naive_us,
+            recovered_us=report.best_us,
+            recovered_kernel=report.best_kernel,
+            tries=report.tries,
+        )
+
+
+def read_kernel(path: str) -> Kernel:
+    """A kernel file as a value.
+
+    Raises KernelError when it cannot be read.
+    """
+    try:
+        source = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelError(f"cannot read the kernel {path}: {error}", "give a Python file that defines run(...)") from error
+    return Kernel(source=source, origin=Path(path).name)
+
+
+def walk(
+    task: str,
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    progress: Progress | None = None,
+    budget: WalkBudget | None = None,
+    jobs: int = 2,
+) -> Lineage:
+    """Walk a task's expert backward to its naive end; verdicts and lineage are kept in the store."""
+    with Session(target, store, progress, jobs) as session:
+        return session.walk(task, budget)
+
+
+def induce(
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    progress: Progress | None = None,
+    tasks: Iterable[str] | None = None,
+    plan: ProbePlan | None = None,
+    jobs: int = 2,
+) -> list[Skill]:
+    """Induce skills from stored lineages."""
+    with Session(target, store, progress, jobs) as session:
+        return session.induce(tasks, plan)
+
+
+def optimize(
+    task: str,
+    *,
+    kernel_path: str | None = None,
+    target: str | None = None,
+    store: str | Store | None = None,
+    budget: int = 10,
+    skills: Sequence[Skill] | None = None,
+    progress: Progress | None = None,
+    jobs: int = 2,
+) -> OptimizeReport:
+    """Apply skills to a kernel within a budget of gate runs."""
+    with Session(target, store, progress, jobs) as session:
+        return session.optimize(task, kernel_path, budget, skills)
+
+
+def recover(
+    task: str,
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    budget: int = 10,
+    skills: Sequence[Skill] | None = None,
+    progress: Progress | None = None,
+    jobs: int = 2,
+) -> RecoverReport:
+    """Naive end back to the expert by skills alone."""
+    with Session(target, store, progress, jobs) as session:
+        return session.recover(task, budget, skills)
+
+
+def gate(
+    task: str,
+    kernel_path: str,
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    progress: Progress | None = None,
+    jobs: int = 2,
+) -> Verdict:
+    """One verdict on one kernel file."""
+    kernel = read_kernel(kernel_path)
+    with Session(target, store, progress, jobs) as session:
+        session.store.put_kernel(kernel)
+        return session.judge(task).judge(kernel)
+
+
+def quickstart(
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    progress: Progress | None = None,
+    budget: int = 10,
+    jobs: int = 2,
+) -> QuickstartReport:
+    """The main job in one go: walk four experts, induce skills, optimise three kernels never walked."""
+    started = time.monotonic()
+    with Session(target, store, progress, jobs) as session:
+        lineages = [session.walk(name) for name in QUICKSTART_WALKS]
+        skills = session.induce(QUICKSTART_WALKS, ProbePlan.light())
+        optimized = [session.optimize(name, budget=budget, skills=skills) for name in QUICKSTART_TASKS]
+        return QuickstartReport(
+            target=session.target.name,
+            mode=session.gate.mode,
+            lineages=tuple(lineages),
+            skills=tuple(skills),
+            optimized=tuple(optimized),
+            wall_s=time.monotonic() - started,
+        )
+
+
+@contextmanager
+def session(
+    target: str | None = None, store: str | Store | None = None, progress: Progress | None = None, jobs: int = 2
+) -> Iterator[Session]:
+    """A session for several jobs in a row."""
+    with Session(target, store, progress, jobs) as opened:
+        yield opened
+
+
+def _is_store(value: str | Store | None) -> bool:
+    return value is not None and not isinstance(value, str)

@@ -1,0 +1,50 @@
+"""What a verdict is reached with: versions of everything that can change a figure."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .. import __version__
+from ..model import Environment, Provenance, Target
+from .perf import MODEL_VERSION
+
+
+@lru_cache(maxsize=1)
+def ptxas_version() -> str:
+    """Release of the ptxas in Triton's wheel, or "" when it cannot be run."""
+    import triton
+
+    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    try:
+        text = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except OSError:
+        return ""
+    found = re.search(r"V(\d+\.\d+\.\d+)", text)
+    return found.group(1) if found else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def modelled_environment(target: Target) -> Environment:
+    """The environment of verdicts reached without a GPU."""
+    return Environment(
+        target=target.name,
+        mode=Provenance.MODELLED,
+        triton=_version("triton"),
+        torch=_version("torch"),
+        ptxas=ptxas_version(),
+        python=platform.python_version(),
+        device=f"{target.part} (modelled)",
+        klineage=__version__,
+        model=MODEL_VERSION,
+    )

@@ -1,0 +1,252 @@
+"""The one judge: policy, compile, correctness, profile, in that order, giving a verdict that carries its evidence."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ..model import (
+    Case,
+    CaseResult,
+    CaseRole,
+    CaseTime,
+    Environment,
+    Kernel,
+    LaunchReport,
+    Provenance,
+    Status,
+    Target,
+    TaskInfo,
+    Traffic,
+    Verdict,
+)
+from ..store.base import Store
+from ..surface.query import normal
+from ..task import Task
+from .compile import CompileOutcome, compile_kernel
+from .correctness import Correctness, check_correctness
+from .environment import modelled_environment
+from .interpreter_facts import BLIND_SPOTS
+from .policy import check_policy
+from .profile import profile_case
+from .workers import Limits, Zygote
+
+SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
+LIMITS = Limits(wall_s=120.0)
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    status: Status
+    reason: str = ""
+    cases: tuple[CaseResult, ...] = ()
+    times: tuple[CaseTime, ...] = ()
+    launches: tuple[LaunchReport, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+
+
+class Gate:
+    """The judge for one target without a GPU. Starts one warm worker server per flavour; close it when done."""
+
+    mode = Provenance.MODELLED
+
+    def __init__(self, target: Target, store: Store, jobs: int = 2) -> None:
+        self.target = target
+        self.store = store
+        self.pool = ThreadPoolExecutor(max(2, jobs), thread_name_prefix="gate")
+        starting = self.pool.submit(Zygote, "interpret", LIMITS)
+        self.compiler = Zygote("compile", LIMITS)
+        self.interpreter = starting.result()
+
+    def bind(self, task: Task) -> TaskGate:
+        """The judge of one task."""
+        return TaskGate(self, task)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.compiler.close()
+        self.interpreter.close()
+
+
+@dataclass
+class TaskGate:
+    """A gate bound to one task: implements ``klineage.gate.protocol.Judge``."""
+
+    gate: Gate
+    task: Task
+    _by_text: dict[str, Verdict] = field(default_factory=dict)
+    _profiles: dict[tuple[str, str, str], tuple[CaseTime | None, tuple[LaunchReport, ...], str]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.task = self.task.salted(os.urandom(8).hex())
+        self.environment: Environment = modelled_environment(self.gate.target)
+
+    @property
+    def info(self) -> TaskInfo:
+        """The task."""
+        return self.task.info
+
+    @property
+    def target(self) -> Target:
+        """The architecture judged for."""
+        return self.gate.target
+
+    @property
+    def mode(self) -> Provenance:
+        """Always modelled here."""
+        return self.gate.mode
+
+    def judge(self, kernel: Kernel, incumbent: Verdict | None = None) -> Verdict:
+        """The verdict of a kernel; the store's when it was reached before with the same toolchain.
+
+        Kernels that differ only in comments or formatting share the judgement. With an accepted ``incumbent``, a
+        correct kernel more than 1% slower is ``rejected_slow``.
+        """
+        plain = self._plain(kernel)
+        if incumbent is None:
+            return plain
+        compared = against(plain, incumbent)
+        if compared is not plain:
+            self.gate.store.put_verdict(compared)
+        return compared
+
+    def judge_many(self, kernels: Sequence[Kernel]) -> list[Verdict]:
+        """Verdicts of several kernels, judged side by side."""
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(self.judge, kernels))
+
+    def check(self, kernel: Kernel, cases: Sequence[Case]) -> Verdict:
+        """Compile and check correctness on the cases given; never cached, since the cases are not the task's."""
+        started = time.monotonic()
+        judgement = self._judgement(kernel, tuple(cases))
+        verdict = self._verdict(kernel, judgement, tuple(cases), time.monotonic() - started)
+        self.gate.store.put_kernel(kernel)
+        self.gate.store.put_verdict(verdict)
+        return verdict
+
+    def profile(
+        self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None
+    ) -> list[tuple[CaseTime | None, tuple[LaunchReport, ...], str]]:
+        """(time, launches, reason when there is no time) per case, for any target; no correctness."""
+        return [self._profile(kernel, case, target or self.target) for case in cases]
+
+    # ------------------------------------------------------------------ parts
+    def _plain(self, kernel: Kernel) -> Verdict:
+        text = f"{kernel.entry}\n{normal(kernel.source)}"
+        known = self._by_text.get(text) or self.gate.store.find_verdict(
+            self.task.id, kernel.id, self.environment.fingerprint
+        )
+        if known is None:
+            started = time.monotonic()
+            judgement = self._judgement(kernel, self.info.with_role(CaseRole.CHECK))
+            known = self._verdict(kernel, judgement, self.info.cases, time.monotonic() - started)
+            self.gate.store.put_kernel(kernel)
+            self.gate.store.put_verdict(known)
+        elif known.kernel != kernel.id:
+            known = known.model_copy(update={"kernel": kernel.id})
+            self.gate.store.put_kernel(kernel)
+            self.gate.store.put_verdict(known)
+        if known.status is not Status.INFRA_ERROR:
+            self._by_text[text] = known
+        return known
+
+    def _judgement(self, kernel: Kernel, checks: Sequence[Case]) -> _Judgement:
+        findings = check_policy(kernel.source)
+        if findings:
+            return _Judgement(Status.REJECTED_POLICY, "; ".join(str(f) for f in findings[:3]))
+        bench = self.info.with_role(CaseRole.BENCH)
+        checking = self.gate.pool.submit(self._correctness, kernel, checks)
+        compiled = self._compile(kernel, [*checks, *bench], self.target)
+        if not compiled.ok:
+            checking.cancel()
+            status = Status.INFRA_ERROR if compiled.infra else Status.REJECTED_COMPILE
+            return _Judgement(status, compiled.reason)
+        correctness = checking.result()
+        launches = tuple(report for case in bench for report in compiled.launches.get(case.name, []))
+        if correctness.status is not None:
+            return _Judgement(correctness.status, correctness.reason, correctness.cases, (), launches)
+        return self._timed(kernel, bench, compiled, correctness, launches)
+
+    def _timed(
+        self,
+        kernel: Kernel,
+        bench: Sequence[Case],
+        compiled: CompileOutcome,
+        correctness: Correctness,
+        launches: tuple[LaunchReport, ...],
+    ) -> _Judgement:
+        times: list[CaseTime] = []
+        traffic: list[Traffic] = []
+        for case in bench:
+            profiled = profile_case(
+                self.gate.interpreter, self.task, kernel, case, compiled.launches[case.name], self.target
+            )
+            if profiled.time is None:
+                return _Judgement(Status.INCONCLUSIVE, profiled.reason, correctness.cases, (), launches)
+            times.append(profiled.time)
+            traffic += profiled.traffic
+            self._profiles[kernel.id, case.name, self.target.name] = (
+                profiled.time,
+                tuple(compiled.launches[case.name]),
+                "",
+            )
+        return _Judgement(Status.ACCEPTED, "", correctness.cases, tuple(times), launches, tuple(traffic))
+
+    def _profile(
+        self, kernel: Kernel, case: Case, target: Target
+    ) -> tuple[CaseTime | None, tuple[LaunchReport, ...], str]:
+        key = (kernel.id, case.name, target.name)
+        if key not in self._profiles:
+            self._profiles[key] = self._fresh_profile(kernel, case, target)
+        return self._profiles[key]
+
+    def _fresh_profile(
+        self, kernel: Kernel, case: Case, target: Target
+    ) -> tuple[CaseTime | None, tuple[LaunchReport, ...], str]:
+        compiled = self._compile(kernel, [case], target)
+        if not compiled.ok:
+            return None, (), compiled.reason
+        reports = compiled.launches[case.name]
+        profiled = profile_case(self.gate.interpreter, self.task, kernel, case, reports, target)
+        return profiled.time, tuple(reports), profiled.reason
+
+    def _compile(self, kernel: Kernel, cases: Sequence[Case], target: Target) -> CompileOutcome:
+        specs = [(case.name, self.task.input_specs(case)) for case in cases]
+        return compile_kernel(self.gate.compiler, kernel, specs, target)
+
+    def _correctness(self, kernel: Kernel, checks: Sequence[Case]) -> Correctness:
+        return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target)
+
+    def _verdict(self, kernel: Kernel, judged: _Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
+        return Verdict(
+            task=self.info.name,
+            task_id=self.task.id,
+            kernel=kernel.id,
+            status=judged.status,
+            reason=judged.reason,
+            cases=judged.cases,
+            times=judged.times,
+            launches=judged.launches,
+            traffic=judged.traffic,
+            blind_spots=BLIND_SPOTS,
+            seeds=tuple(c.seed for c in cases),
+            environment=self.environment,
+            judge_s=seconds,
+        )
+
+
+def against(verdict: Verdict, incumbent: Verdict) -> Verdict:
+    """The verdict as it stands against an incumbent: ``rejected_slow`` when more than 1% slower than it."""
+    mine, other = verdict.latency_us, incumbent.latency_us
+    if not verdict.accepted or mine is None or other is None or mine <= other * SLOWER:
+        return verdict
+    reason = f"{mine:.4g} us against the incumbent's {other:.4g} us ({verdict.mode})"
+    return verdict.model_copy(
+        update={"status": Status.REJECTED_SLOW, "reason": reason, "incumbent": incumbent.kernel}
+    )
