@@ -1,0 +1,24 @@
+"""Triton kernels on the CPU: the interpreter with its faults cured, checked memory, and traced traffic.
+
+Importing this package in a process that interprets (TRITON_INTERPRET=1 before triton was imported) applies every
+patch. In any other process it only gives ``BLIND_SPOTS`` and the payload helpers.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .blind_spots import BLIND_SPOTS
+
+__all__ = ["BLIND_SPOTS", "install"]
+
+
+def install() -> None:
+    """Apply every patch, once. Raises HarnessError in a process that does not interpret."""
+    from .patch import apply
+
+    apply()
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    install()

@@ -1,0 +1,57 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+"""Fault: ``@triton.autotune`` with more than one configuration times them, which needs a GPU.
+
+Cure: one configuration runs: the one named for the kernel, else the one at the chosen index, among those that the
+kernel's own pruning keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from triton.runtime import autotuner as native
+
+
+@dataclass
+class Choice:
+    """Which configuration runs. ``named`` maps a kernel's name to meta-parameters ("BLOCK": "128") that must match."""
+
+    index: int = 0
+    named: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+
+
+CHOICE = Choice()
+
+
+def pick(configs: list[Any], kernel: str) -> Any:
+    """The configuration to run. Raises ValueError when a named one is not among ``configs``."""
+    wanted = CHOICE.named.get(kernel)
+    if wanted is None:
+        return configs[CHOICE.index % len(configs)]
+    for config in configs:
+        have = {k: str(v) for k, v in config.all_kwargs().items()}
+        if all(have.get(k) == v for k, v in wanted.items()):
+            return config
+    raise ValueError(f"no configuration of {kernel} matches {wanted}")
+
+
+def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    self.nargs = dict(zip(self.arg_names, args, strict=False))
+    try:
+        configs = self.configs if len(self.configs) == 1 else self.prune_configs(kwargs)
+        config = self.best_config = pick(list(configs), self.base_fn.__name__)
+        meta = config.all_kwargs()
+        if clash := sorted(kwargs.keys() & config.kwargs.keys()):
+            raise ValueError(f"conflicting meta-parameters: {', '.join(clash)}")
+        if config.pre_hook is not None:
+            config.pre_hook({**self.nargs, **kwargs, **meta})
+        return self.fn.run(*args, **kwargs, **meta)
+    finally:
+        self.nargs = None
+
+
+def patch_autotune() -> None:
+    """Run one configuration instead of timing all."""
+    native.Autotuner.run = _run

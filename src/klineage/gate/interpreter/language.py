@@ -1,0 +1,64 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportPrivateUsage=false
+# pyright: reportAttributeAccessIssue=false
+"""The language module, remapped to the interpreter once for the whole process.
+
+The interpreter does this anew at every launch and at every call of a device function, which takes most of a small
+kernel's time. A process that interprets does nothing else, so once is enough.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import triton.language as tl
+from triton.runtime import interpreter as native
+
+from .elementwise import map_elementwise
+from .scalars import dynamic_range, static_range
+
+
+class _NothingToRestore:
+    def restore(self) -> None:
+        """The language stays remapped."""
+
+
+def _remap() -> None:
+    names = {"tl": tl, "core": tl.core}
+    native._patch_lang(types.FunctionType((lambda: None).__code__, names))
+
+
+def _reduce(tensors: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_: Any) -> Any:
+    builder = native.interpreter_builder
+    many = isinstance(tensors, (tuple, tl.tuple))
+    inputs = tuple(tensors) if many else (tensors,)
+    result = builder.reduce(inputs, _plain(axis), _plain(combine_fn), bool(_plain(keep_dims)))
+    return tuple(result) if many else result[0]
+
+
+def _scan(tensors: Any, axis: Any, combine_fn: Any, reverse: Any = False, **_: Any) -> Any:
+    builder = native.interpreter_builder
+    many = isinstance(tensors, (tuple, tl.tuple))
+    inputs = tuple(tensors) if many else (tensors,)
+    result = builder.scan(inputs, _plain(axis), _plain(combine_fn), bool(_plain(reverse)))
+    return tuple(result) if many else result[0]
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def patch_language(builder: Any) -> None:
+    """Remap ``triton.language`` to ``builder`` for good."""
+    native.interpreter_builder = builder
+    native.interpreter_semantic.builder = builder
+    _remap()
+    for module in (tl, tl.core):
+        module.range = dynamic_range
+        module.static_range = static_range
+        module.reduce = _reduce
+        module.associative_scan = _scan
+        if hasattr(module, "map_elementwise"):
+            module.map_elementwise = map_elementwise
+    native._patch_lang = lambda fn: _NothingToRestore()
