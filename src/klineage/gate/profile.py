@@ -1,0 +1,52 @@
+"""Profile without a GPU: trace sampled programs of a bench case, then let the performance model give a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import Case, CaseTime, Kernel, LaunchReport, Target, Traffic, modelled
+from ..task import Task
+from .perf import case_time
+from .workers import Zygote
+
+TRACE_JOB = "klineage.gate.interpreter.jobs:trace_job"
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A case's time with the traffic it was computed from, or the reason why there is none."""
+
+    time: CaseTime | None
+    traffic: tuple[Traffic, ...]
+    reason: str
+
+
+def profile_case(
+    worker: Zygote, task: Task, kernel: Kernel, case: Case, reports: Sequence[LaunchReport], target: Target
+) -> Profiled:
+    """The modelled time of one bench case from its compiled launches and traced programs."""
+    if not reports:
+        return Profiled(None, (), f"case {case.name} launches no kernel")
+    payload: dict[str, Any] = {
+        "source": kernel.source,
+        "entry": kernel.entry,
+        "target": target.name,
+        "inputs": [list(spec) for spec in task.input_specs(case)],
+        "waves": [target.sms * max(1, r.occupancy.blocks_per_sm) for r in reports],
+        "configs": [r.config for r in reports],
+    }
+    result = worker.run(TRACE_JOB, payload)
+    if result.value is None:
+        return Profiled(None, (), f"case {case.name} could not be traced: {result.outcome} {result.error}".strip())
+    traced = result.value.get("launches", [])
+    if result.value.get("error") or [t["kernel"] for t in traced] != [r.kernel for r in reports]:
+        why = result.value.get("error") or "the traced launches are not the compiled ones"
+        return Profiled(None, (), f"case {case.name} could not be traced: {why}")
+    traffic = tuple(Traffic.model_validate(t["traffic"]) for t in traced)
+    time_us, launches = case_time(list(reports), list(traffic), target)
+    work = task.work(case)
+    floor_us = max(work.bytes / target.dram_gbps / 1e3, work.flops / target.fp16_tc_tflops / 1e6)
+    timed = CaseTime(case=case.name, latency=modelled(time_us, "us"), launches=launches, roofline_us=floor_us)
+    return Profiled(timed, traffic, "")
