@@ -7,7 +7,6 @@
 Times are device-event times of one launcher call, host work hidden behind the flush. Needs torch with CUDA, triton.
 """
 
-# ruff: noqa: PLR0917
 from __future__ import annotations
 
 import json
@@ -98,7 +97,6 @@ def compiled_facts() -> dict[str, dict[str, int]]:
                         "registers": compiled.n_regs,
                         "spills": compiled.n_spills,
                         "smem": compiled.metadata.shared,
-                        "sass_total": sum(";" in line for line in compiled.asm.get("sass", "").splitlines()),
                     }
             function.device_caches.clear()
     return facts

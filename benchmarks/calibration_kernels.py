@@ -4,7 +4,7 @@ Self-contained on purpose: this text followed by a ``run`` that names one launch
 module, so the same variants go through KLineage's own compile and trace jobs (see ``calibration_variants.py``).
 """
 
-# ruff: noqa: PLR0917, SIM108  (kernels take many arguments; a branch on a constexpr is not a ternary)
+# ruff: noqa: SIM108  (kernels take many arguments; a branch on a constexpr is not a ternary)
 import torch
 import triton
 import triton.language as tl
