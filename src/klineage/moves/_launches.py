@@ -39,10 +39,9 @@ def local_definitions(module: Module, launch: Launch) -> dict[str, cst.BaseExpre
     if host is None:
         return found
     for statement in find(host.node.body, cst.SimpleStatementLine):
-        pair = assignment(statement)
+        values = assigned(statement)
         for name in names_written(statement):
-            fresh = name not in found and pair is not None and pair[0] == name
-            found[name] = pair[1] if fresh and pair is not None else None
+            found[name] = values.get(name) if name not in found else None
     for parameter in host.params:
         found[parameter] = None
     for loop in find(host.node.body, cst.For):
@@ -51,10 +50,29 @@ def local_definitions(module: Module, launch: Launch) -> dict[str, cst.BaseExpre
     return found
 
 
+def assigned(statement: cst.CSTNode) -> dict[str, cst.BaseExpression]:
+    """name -> value of ``a = v`` and ``a, b = v, w`` lines."""
+    pair = assignment(statement)
+    if pair is not None:
+        return {pair[0]: pair[1]}
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and statement.body else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return {}
+    target, value = small.targets[0].target, small.value
+    if not isinstance(target, cst.Tuple) or not isinstance(value, cst.Tuple):
+        return {}
+    if len(target.elements) != len(value.elements):
+        return {}
+    pairs = zip(target.elements, value.elements, strict=True)
+    return {t.value.value: v.value for t, v in pairs if isinstance(t.value, cst.Name)}
+
+
 def module_constants(module: Module) -> dict[str, cst.BaseExpression]:
     """Module-level ``NAME = value`` bindings (last one wins)."""
-    pairs = (assignment(s) for s in module.tree.body)
-    return {pair[0]: pair[1] for pair in pairs if pair is not None}
+    found: dict[str, cst.BaseExpression] = {}
+    for statement in module.tree.body:
+        found |= assigned(statement)
+    return found
 
 
 def constant(module: Module, launch: Launch, node: cst.BaseExpression) -> Constant | None:
