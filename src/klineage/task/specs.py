@@ -1,0 +1,82 @@
+"""What a case's inputs look like, found without allocating its large tensors.
+
+The task's own input maker runs with every floating tensor on torch's ``meta`` device. Integer tensors are made for
+real, because launchers may read them (targets, sequence lengths). A maker that cannot run that way is run for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+
+TensorSpec = tuple[Literal["tensor"], tuple[int, ...], tuple[int, ...], str]
+InputSpec = TensorSpec | tuple[Literal["data"], np.ndarray] | tuple[Literal["value"], Any]
+
+
+class _FloatsOnMeta(TorchFunctionMode):
+    """Sends every floating tensor to ``meta`` as it is made; integer and boolean ones stay real."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = [v for v in _leaves((args, kwargs)) if isinstance(v, Tensor)]
+        if any(t.is_meta for t in tensors):
+            return func(*tree_map(_to_meta, args), **tree_map(_to_meta, kwargs))
+        if tensors:
+            return func(*args, **kwargs)
+        try:
+            made = func(*args, **{**kwargs, "device": "meta"})
+        except (TypeError, ValueError, RuntimeError, NotImplementedError):
+            return func(*args, **kwargs)
+        floating = isinstance(made, Tensor) and (made.is_floating_point() or made.is_complex())
+        return made if floating else func(*args, **kwargs)
+
+
+def input_specs(make: Callable[[], Sequence[Any]]) -> list[InputSpec]:
+    """Specs of the values ``make()`` returns.
+
+    ``("tensor", shape, strides, dtype name)`` for floating tensors (strides in elements, dtype as torch names it:
+    "float16"), ``("data", array)`` for integer and boolean ones, ``("value", v)`` for the rest.
+    """
+    values = meta_inputs(make)
+    return [_spec(v) for v in (make() if values is None else values)]
+
+
+def meta_inputs(make: Callable[[], Sequence[Any]]) -> list[Any] | None:
+    """What ``make()`` returns with floating tensors on ``meta``; None when it cannot run that way."""
+    try:
+        with _FloatsOnMeta():
+            values = list(make())
+    except Exception:  # any data-dependent maker: the caller runs it for real
+        return None
+    lost = any(isinstance(v, Tensor) and v.is_meta and not v.is_floating_point() for v in values)
+    return None if lost else values
+
+
+def _spec(value: Any) -> InputSpec:
+    if not isinstance(value, Tensor):
+        return ("value", value)
+    if value.is_floating_point():
+        return ("tensor", tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
+    return ("data", value.numpy())
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.dim() > 0:
+        return value.to("meta")
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    return [value]
