@@ -12,10 +12,12 @@ from .workers import JobResult, Zygote
 
 RUN_JOB = "klineage.gate.interpreter.jobs:run_job"
 _OUTCOMES = {
+    "ok": (Status.INFRA_ERROR, "gave no answer"),
     "timeout": (Status.REJECTED_NUMERIC, "timed out"),
     "exited": (Status.REJECTED_HACK, "ended its process instead of answering"),
     "output_cap": (Status.REJECTED_HACK, "flooded its output"),
     "killed": (Status.REJECTED_NUMERIC, "crashed its process"),
+    "error": (Status.INFRA_ERROR, "the job itself failed"),  # the job catches what a candidate raises
 }
 
 
@@ -75,7 +77,7 @@ def _judge_case(task: Task, case: Case, answer: Mapping[str, Any]) -> tuple[Stat
 
 
 def _failed_job(result: JobResult, cases: Sequence[Case]) -> Correctness:
-    status, what = _OUTCOMES.get(result.outcome, (Status.REJECTED_NUMERIC, "failed"))
+    status, what = _OUTCOMES[result.outcome]
     reason = f"{what}: {result.error}" if result.error else what
     return _all_failed(status, reason, cases)
 
