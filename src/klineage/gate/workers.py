@@ -91,11 +91,11 @@ class Zygote:
     def __init__(self, flavour: Flavour, limits: Limits | None = None, cache_dir: Path | None = None) -> None:
         self.flavour: Flavour = flavour
         self.limits = limits or Limits()
-        self._cache_dir = cache_dir or default_cache_dir()
+        self.cache_dir = cache_dir or default_cache_dir()
         self._lock = threading.Lock()
         self._retry_lock = threading.Lock()
         self._closed = False
-        self._server: _Server | None = _Server(flavour, self._cache_dir)
+        self._server: _Server | None = _Server(flavour, self.cache_dir)
 
     def __enter__(self) -> Zygote:
         return self
@@ -144,7 +144,7 @@ class Zygote:
             if self._server is None or self._server.dead:
                 if self._server is not None:
                     self._server.stop()
-                self._server = _Server(self.flavour, self._cache_dir)
+                self._server = _Server(self.flavour, self.cache_dir)
             server = self._server
         server.wait_ready()
         return server

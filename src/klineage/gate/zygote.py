@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 FLAVOURS = {
-    "compile": ("klineage.gate.capture", "klineage.gate.compile"),
+    "compile": ("klineage.gate.compile_job", "klineage.gate.score"),
     "interpret": ("klineage.gate.interpreter",),
 }
 CONTROL_BYTES = 1 << 16
@@ -231,7 +231,8 @@ def _import_flavour(flavour: str) -> None:
     torch.set_num_threads(1)
     for name in FLAVOURS.get(flavour, ()):
         if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name)
+            module = importlib.import_module(name)
+            getattr(module, "warm_up", lambda: None)()
 
 
 def main() -> None:
