@@ -29,7 +29,7 @@ from ..task import Task
 from .compile import CompileOutcome, compile_kernel
 from .correctness import Correctness, check_correctness
 from .environment import modelled_environment
-from .interpreter_facts import BLIND_SPOTS
+from .interpreter.blind_spots import BLIND_SPOTS
 from .policy import check_policy
 from .profile import profile_case
 from .workers import Limits, Zygote
@@ -165,8 +165,7 @@ class TaskGate:
         compiled = self._compile(kernel, [*checks, *bench], self.target)
         if not compiled.ok:
             checking.cancel()
-            status = Status.INFRA_ERROR if compiled.infra else Status.REJECTED_COMPILE
-            return _Judgement(status, compiled.reason)
+            return _Judgement(Status.REJECTED_COMPILE, compiled.reason)
         correctness = checking.result()
         launches = tuple(report for case in bench for report in compiled.launches.get(case.name, []))
         if correctness.status is not None:
