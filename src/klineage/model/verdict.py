@@ -48,6 +48,9 @@ class LaunchReport(Frozen):
     occupancy: Occupancy
     sass: dict[str, int]  # instruction mix; "total" counts all
     sass_hash: str  # hash of the normalised SASS
+    # the part of ``sass`` in innermost loops, with "loops" (their number) and, for one warp passing once through
+    # each of them, "mma_flops" and "load_bytes"; empty without loops
+    loop_sass: dict[str, int] = {}
     compile_s: float | None = None
 
     @property
@@ -68,8 +71,11 @@ class Traffic(Frozen):
     bytes_stored: float
     bytes_atomic: float = 0.0
     unique_bytes: float  # footprint of the launch (least DRAM traffic)
+    unique_loaded_bytes: float | None = None  # the part of it that is loaded
+    program_unique_bytes: float | None = None  # distinct bytes one program loads, on average
     wave_unique_bytes: float | None = None  # distinct bytes touched by one wave of programs, when traced
     wave_blocks: int | None = None  # programs in that wave
+    waves: float | None = None  # waves one after another; a persistent program's outer trips count as waves
     load_requests: float  # warp-level requests (32 lanes)
     load_sectors: float  # 32-byte sectors those requests touch
     store_requests: float

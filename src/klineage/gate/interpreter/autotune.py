@@ -16,9 +16,15 @@ from triton.runtime import autotuner as native
 
 @dataclass
 class Choice:
-    """Which configuration runs. ``named`` maps a kernel's name to meta-parameters ("BLOCK": "128") that must match."""
+    """Which configuration runs.
+
+    ``named`` maps a kernel's name to meta-parameters ("BLOCK": "128") that must match; ``printed`` holds a
+    configuration as text (or None) for each launch in order, and ``launches`` counts those made.
+    """
 
     index: int = 0
+    printed: list[str | None] = field(default_factory=list[str | None])
+    launches: int = 0
     named: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
 
@@ -27,6 +33,10 @@ CHOICE = Choice()
 
 def pick(configs: list[Any], kernel: str) -> Any:
     """The configuration to run. Raises ValueError when a named one is not among ``configs``."""
+    if CHOICE.launches < len(CHOICE.printed) and (text := CHOICE.printed[CHOICE.launches]):
+        for config in configs:
+            if str(config) == text:
+                return config
     wanted = CHOICE.named.get(kernel)
     if wanted is None:
         return configs[CHOICE.index % len(configs)]

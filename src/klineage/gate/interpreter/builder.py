@@ -37,6 +37,11 @@ class Builder(CheckedMemory, LowFloats, InlineAsm, Libdevice):
         """How many of ``total`` elements ``map_elementwise`` must really run."""
         return total
 
+    def create_splat(self, ret_ty: Any, arg: Any) -> Any:
+        value = arg.data.reshape(-1)[0]
+        shape = tuple(int(n) for n in ret_ty.shape)
+        return TensorHandle(np.broadcast_to(value, shape), arg.dtype.scalar)
+
     def create_erf(self, arg: Any) -> Any:
         data = self.libdevice_array("erf", arg)
         return TensorHandle(data, arg.dtype.scalar)

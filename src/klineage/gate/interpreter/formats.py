@@ -30,7 +30,18 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _fp8_tables: dict[Any, Array] = {}
 
 TensorHandle = native.TensorHandle
-numpy_dtype = native._get_np_dtype  # pyright: ignore[reportPrivateUsage]
+_plain_numpy_dtype = native._get_np_dtype  # pyright: ignore[reportPrivateUsage]
+_numpy_types: dict[str, np.dtype[Any]] = {}
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """The numpy type that holds a language type (pointers as uint64)."""
+    scalar = dtype.scalar
+    found = _numpy_types.get(scalar.name)
+    if found is None:
+        found = _numpy_types[scalar.name] = _plain_numpy_dtype(scalar)
+    return found
+
 
 
 def unsigned(itemsize: int) -> Any:

@@ -42,6 +42,7 @@ class Buffer:
         self.size: int = storage.nbytes()
         self.high = self.low + self.size
         self.label = label
+        self.span = (self.size, 0)  # first and last byte that some argument's view can reach
         self.written = False
         self.writers: dict[int, Array] = {}
         self.readers: dict[int, Array] = {}
@@ -94,10 +95,16 @@ class Memory:
 
     def _add(self, tensor: Any, label: str) -> None:
         storage = tensor.untyped_storage()
-        if storage.nbytes() and storage.data_ptr() not in self._buffers:
-            buffer = Buffer(storage, label)
-            self._buffers[buffer.low] = buffer
+        if not storage.nbytes():
+            return
+        buffer = self._buffers.get(storage.data_ptr())
+        if buffer is None:
+            buffer = self._buffers[storage.data_ptr()] = Buffer(storage, label)
             bisect.insort(self._lows, buffer.low)
+        begin = tensor.data_ptr() - buffer.low
+        reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+        end = begin + reach * tensor.element_size()
+        buffer.span = (min(begin, buffer.span[0]), max(end, buffer.span[1]))
 
     def locate(self, pointers: Array, itemsize: int, what: str) -> Buffer | None:
         """The buffer that holds all of some pointers (1-D, at least one); None when they lie in several.
@@ -120,6 +127,12 @@ class Memory:
         """Pointers that lie in several buffers: each buffer with the positions of its pointers."""
         which = np.searchsorted(np.array(self._lows, np.uint64), pointers, side="right") - 1
         return [(self._buffers[self._lows[i]], np.nonzero(which == i)[0]) for i in np.unique(which)]
+
+    @property
+    def last(self) -> Buffer:
+        """The buffer of the access just located."""
+        assert self._last is not None
+        return self._last
 
     def _find(self, address: int) -> Buffer | None:
         place = bisect.bisect_right(self._lows, address) - 1

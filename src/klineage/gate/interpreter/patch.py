@@ -15,6 +15,7 @@ from .language import patch_language
 from .libdevice import patch_libdevice
 from .lowfloat import patch_conversions
 from .scalars import patch_scalars
+from .speed import patch_speed
 
 _applied: list[Builder] = []
 
@@ -25,6 +26,7 @@ def apply() -> Builder:
         return _applied[0]
     if not triton.knobs.runtime.interpret:
         raise HarnessError("Triton was imported without its interpreter", "set TRITON_INTERPRET=1 before the import")
+    patch_speed()
     builder = Builder()
     patch_conversions()
     patch_scalars()

@@ -22,7 +22,7 @@ from triton.runtime import interpreter as native
 from .formats import TensorHandle
 
 LOOP_NAME = "_klineage_loop"
-LoopId = tuple[str, int]
+LoopId = int  # line and column of the statement
 
 
 class LoopObserver(Protocol):
@@ -79,13 +79,12 @@ def _bounds(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[list[int], 
     return ints, dtype
 
 
-def observed_loop(line: int, function: Callable[..., Iterable[Any]], *args: Any, **options: Any) -> Iterable[Any]:
+def observed_loop(line: LoopId, function: Callable[..., Iterable[Any]], *args: Any, **options: Any) -> Iterable[Any]:
     """What a ``for`` statement over a call iterates: counted loops yield scalars, others run as they are."""
     if function is not builtins.range and function is not dynamic_range:
         return function(*args, **options)
     bounds, dtype = _bounds(args, options)
-    name = getattr(getattr(function, "__module__", None), "__str__", str)()
-    return _counted((name, line), range(*bounds), dtype)
+    return _counted(line, range(*bounds), dtype)
 
 
 def _counted(loop: LoopId, counts: range, dtype: Any) -> Iterator[Any]:

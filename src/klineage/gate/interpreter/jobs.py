@@ -1,0 +1,276 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+"""The jobs a worker runs: ``run_job`` for correctness, ``trace_job`` for traffic. Payload in, payload out.
+
+Both run the candidate's entry under ``PretendCuda`` on CPU tensors.
+
+They take ``source``, ``entry`` (default "run"), ``target`` (default the model's) and, for autotuned kernels,
+``config_index`` or ``configs`` (kernel name -> meta-parameters as strings; for ``trace_job`` also a list with one
+printed configuration or None per launch).
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten
+
+from ...model import DEFAULT_TARGET, target
+from ..pretend_cuda import PretendCuda
+from ..pretend_cuda import install as pretend_device
+from . import autotune
+from .driver import set_driver
+from .executor import Launch, programs, run_program, set_runner
+from .host import HostWatch
+from .memory import KernelFault
+from .module import load
+from .patch import apply
+from .trace_ops import Tracer, TraceTooLong, using_builder
+from .traffic import LaunchTracer
+
+Payload = dict[str, Any]
+
+
+class CaseTimeout(BaseException):
+    """The case's own time is up."""
+
+    kind = "timeout"
+
+
+class _Runner:
+    """Runs whole grids on checked memory and counts launches."""
+
+    def __init__(self, watch: HostWatch, reverse: bool) -> None:
+        self._watch = watch
+        self._reverse = reverse
+        self.kernels: list[str] = []
+        self.fault: KernelFault | None = None
+
+    def launch(self, launch: Launch) -> None:
+        builder = apply()
+        self.kernels.append(launch.kernel)
+        autotune.CHOICE.launches = len(self.kernels)
+        builder.begin_launch(launch.arguments, self._watch.known())
+        try:
+            for program in programs(launch, self._reverse):
+                run_program(builder, launch, program)
+        except KernelFault as fault:
+            self.fault = self.fault or fault
+            raise
+
+
+def run_job(payload: Payload) -> Payload:
+    """Run a kernel on given inputs, every program of every launch.
+
+    ``cases``: a list of {"name", "inputs"}; ``inputs`` are tensors (their strides survive), numbers or None. Optional:
+    ``case_timeout_s``, ``reverse`` (programs last to first). Answer: {"cases": [{"name", "error" (one line or None),
+    "kind" ("exception", "out_of_bounds", "write_race", "read_race", "timeout" or None), "outputs" (tensors with their
+    strides, other values as they are), "modified" (indices of inputs that changed), "aliases" ([output, input] pairs),
+    "launches", "kernels", "torch_ops" (names: torch computed with the inputs), "scratch_ops" (all other torch work:
+    {"op", "calls", "elements"}), "wall_s"}]}.
+    """
+    _prepare(payload)
+    answers: list[Payload] = []
+    entry: Callable[..., Any] | None = None
+    failure: Payload = {}
+    with PretendCuda("cpu"):
+        try:
+            entry = load(payload["source"], payload.get("entry", "run"))
+        except (Exception, KernelFault) as error:
+            failure = _failure(error)
+    for case in payload["cases"]:
+        answer = {"name": case["name"], **(_run_case(entry, case, payload) if entry is not None else failure)}
+        answers.append({**_EMPTY, **answer})
+    return {"cases": answers}
+
+
+_EMPTY: Payload = {
+    "error": None,
+    "kind": None,
+    "outputs": [],
+    "modified": [],
+    "aliases": [],
+    "launches": 0,
+    "kernels": [],
+    "torch_ops": [],
+    "scratch_ops": [],
+    "wall_s": 0.0,
+}
+
+
+def _prepare(payload: Payload) -> None:
+    apply()
+    where = target(payload.get("target") or DEFAULT_TARGET)
+    set_driver(where)
+    pretend_device(where)
+    autotune.CHOICE.index = int(payload.get("config_index", 0))
+    configs = payload.get("configs") or {}
+    autotune.CHOICE.named = configs if isinstance(configs, dict) else {}
+    autotune.CHOICE.printed = configs if isinstance(configs, list) else []
+
+
+def _own_storage(value: Any) -> Any:
+    """A tensor on a storage of its own, as long as the bytes it spans, with the same shape and strides."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    span = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
+    copy = torch.empty(span, dtype=value.dtype)
+    copy.copy_(value.as_strided((span,), (1,)))
+    return copy.as_strided(value.shape, value.stride())
+
+
+def _content(value: Any) -> torch.Tensor | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    storage = value.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+
+
+def _run_case(entry: Callable[..., Any], case: Payload, payload: Payload) -> Payload:
+    inputs = [_own_storage(v) for v in case["inputs"]]
+    before = [_content(v) for v in inputs]
+    watch = HostWatch(poison_allocations=True)
+    watch.take_inputs([v for v in inputs if isinstance(v, torch.Tensor)])
+    runner = _Runner(watch, bool(payload.get("reverse")))
+    autotune.CHOICE.launches = 0
+    previous = set_runner(runner)
+    started = time.perf_counter()
+    answer: Payload = {}
+    outcome: Any = None
+    try:
+        with PretendCuda("cpu"), watch, _time_limit(payload.get("case_timeout_s")):
+            outcome = entry(*inputs)
+    except (Exception, KernelFault, CaseTimeout) as error:
+        answer = _failure(runner.fault or error)
+    finally:
+        set_runner(previous)
+    if not answer and runner.fault is not None:  # the candidate caught a fault and went on
+        answer = _failure(runner.fault)
+    answer |= {
+        "launches": len(runner.kernels),
+        "kernels": runner.kernels,
+        "torch_ops": watch.suspicious(),
+        "scratch_ops": watch.operators(),
+        "wall_s": time.perf_counter() - started,
+    }
+    after = [_content(v) for v in inputs]
+    answer["modified"] = [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if not _same(b, a)]
+    if "error" not in answer:
+        answer |= _outputs(outcome, inputs)
+    return answer
+
+
+def _same(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
+    return before is after or (before is not None and after is not None and torch.equal(before, after))
+
+
+def _outputs(outcome: Any, inputs: list[Any]) -> Payload:
+    leaves, _ = tree_flatten(outcome)
+    strange = next((o for o in leaves if not isinstance(o, (torch.Tensor, int, float, bool, str, type(None)))), None)
+    if strange is not None:
+        return {"error": f"returned a {type(strange).__name__}", "kind": "exception"}
+    subclass = next((o for o in leaves if isinstance(o, torch.Tensor) and type(o) is not torch.Tensor), None)
+    if subclass is not None and type(subclass) is not torch.nn.Parameter:
+        return {"error": f"returned a tensor of class {type(subclass).__name__}", "kind": "exception"}
+    places = {v.untyped_storage().data_ptr(): i for i, v in enumerate(inputs) if _occupied(v)}
+    aliases = [
+        [number, places[o.untyped_storage().data_ptr()]]
+        for number, o in enumerate(leaves)
+        if _occupied(o) and o.untyped_storage().data_ptr() in places
+    ]
+    return {"outputs": [o.detach() if isinstance(o, torch.Tensor) else o for o in leaves], "aliases": aliases}
+
+
+def _occupied(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() > 0
+
+
+def _failure(error: BaseException) -> Payload:
+    kind = getattr(error, "kind", "exception")
+    text = " ".join(str(error).split()) or "no message"
+    name = "" if kind != "exception" else f"{type(error).__name__}: "
+    return {"error": f"{name}{text}"[:500], "kind": kind}
+
+
+class _TraceRunner:
+    """Traces each launch and leaves the rest of the grid out."""
+
+    def __init__(self, watch: HostWatch, waves: list[int]) -> None:
+        self._watch = watch
+        self._waves = waves
+        self._tracer = Tracer()
+        self._launches = LaunchTracer(self._tracer)
+        self.records: list[Payload] = []
+
+    def launch(self, launch: Launch) -> None:
+        if not launch.blocks:
+            return
+        number = len(self.records)
+        wave = self._waves[number] if number < len(self._waves) else (self._waves or [None])[-1]
+        with using_builder(self._tracer):
+            traffic = self._launches.trace(launch, self._watch.known(), wave)
+        self.records.append({"kernel": launch.kernel, "grid": list(launch.grid), "traffic": traffic.model_dump()})
+        autotune.CHOICE.launches = len(self.records)
+
+
+def trace_job(payload: Payload) -> Payload:
+    """Trace the launches a kernel makes for one set of inputs, running only sampled programs of each.
+
+    ``inputs``: specs, ["tensor", shape, strides, dtype name] (real numbers: nothing is filled in), ["data", array]
+    (integers as they are) or ["value", v]. ``waves``: programs resident at once, per launch (the last one holds for
+    further launches; [] to leave waves out). Answer: {"launches": [{"kernel", "grid", "traffic" (fields of
+    ``model.Traffic``)}], "error", "kind", "wall_s"}.
+    """
+    _prepare(payload)
+    started = time.perf_counter()
+    watch = HostWatch(poison_allocations=False)
+    runner = _TraceRunner(watch, [int(w) for w in payload.get("waves", [132])])
+    autotune.CHOICE.launches = 0
+    answer: Payload = {"error": None, "kind": None}
+    inputs = [_from_spec(spec) for spec in payload["inputs"]]
+    watch.take_inputs([v for v in inputs if isinstance(v, torch.Tensor)])
+    previous = set_runner(runner)
+    try:
+        with PretendCuda("cpu"):
+            entry = load(payload["source"], payload.get("entry", "run"))
+            with watch:
+                entry(*inputs)
+    except (Exception, KernelFault, TraceTooLong) as error:
+        answer = _failure(error)
+    finally:
+        set_runner(previous)
+    return {**answer, "launches": runner.records, "wall_s": time.perf_counter() - started}
+
+
+def _from_spec(spec: Any) -> Any:
+    kind = spec[0]
+    if kind == "value":
+        return spec[1]
+    if kind == "data":
+        data = spec[1]
+        return _own_storage(data if isinstance(data, torch.Tensor) else torch.from_numpy(np.array(data)))
+    return torch.empty_strided(tuple(spec[1]), tuple(spec[2]), dtype=getattr(torch, spec[3]))
+
+
+class _time_limit:  # noqa: N801  reads as a clause of a with statement
+    """Raises CaseTimeout in the main thread after so many seconds; None is no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        if self._seconds:
+            signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: Any) -> None:
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self, *_: Any) -> None:
+        raise CaseTimeout(f"the case took longer than {self._seconds:g} s")

@@ -1,0 +1,127 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+"""From traced programs to the traffic of a launch.
+
+A few programs are run in full and scaled to the grid. Where their footprints cannot all be private (there are more
+of them than the tensors hold), neighbours share data: then one wave of programs is run with its loops cut short, and
+the distinct bytes it touches show how well the order of programs keeps them together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...model import Traffic
+from .counts import Counts, mean
+from .executor import Launch, run_program
+from .footprint import Footprint, spread
+from .sampling import sample_programs
+from .trace import Tracer
+
+_FEWEST_SAMPLES, _MOST_SAMPLES = 4, 16
+_OPERATIONS_TO_SPEND = 6000  # on samples beyond the fewest: short programs are sampled more
+MOST_WAVE_PROGRAMS = 160
+
+
+class LaunchTracer:
+    """Traces launches one after another with a builder of its own."""
+
+    def __init__(self, tracer: Tracer, most_samples: int = _MOST_SAMPLES) -> None:
+        self._tracer = tracer
+        self._most = most_samples
+
+    def trace(self, launch: Launch, known: Any, wave: int | None) -> Traffic:
+        """The traffic of one launch; ``wave`` is the number of programs resident at once (None: do not look)."""
+        tracer = self._tracer
+        tracer.begin_launch(launch.arguments, known)
+        tracer.cut_loops = False
+        blocks = launch.blocks
+        few = sample_programs(launch.grid, min(_FEWEST_SAMPLES, self._most))
+        first = self._run(launch, few[0])
+        count = max(_FEWEST_SAMPLES, min(self._most, _OPERATIONS_TO_SPEND // max(1, tracer.operations)))
+        numbers = few if count == _FEWEST_SAMPLES else sample_programs(launch.grid, count)
+        samples = [first if n == few[0] else self._run(launch, n) for n in numbers]
+        counts = mean([c for c, _ in samples])
+        footprints = [f for _, f in samples]
+        spreads = {
+            b.low: spread(footprints, b.low, max(0, b.span[1] - b.span[0]), exact=len(samples) == blocks)
+            for b in tracer.memory.buffers
+            if any(b.low in f.parts for f in footprints)
+        }
+        unique = sum(s.expected(blocks) for s in spreads.values())
+        persistent = bool(counts.outer_trips > 1)
+        wave_bytes, wave_blocks, waves, correction = None, None, None, 1.0
+        if wave:
+            wave_blocks = min(wave, blocks)
+            if any(s.overflows(blocks) for s in spreads.values()) or (persistent and blocks <= wave_blocks):
+                wave_bytes, outer = self._wave(launch, wave_blocks)
+                waves = blocks / wave_blocks * max(1.0, outer)
+                if persistent and blocks <= MOST_WAVE_PROGRAMS:
+                    correction = outer / counts.outer_trips  # every program's trips are known, not only the samples'
+            else:
+                wave_bytes = sum(s.expected(wave_blocks) for s in spreads.values())
+                waves = blocks / wave_blocks
+        return _traffic(counts, blocks, len(samples), correction).model_copy(
+            update={
+                "unique_bytes": unique,
+                "wave_unique_bytes": min(wave_bytes, unique) if wave_bytes is not None else None,
+                "wave_blocks": wave_blocks,
+                "waves": waves,
+            }
+        )
+
+    def _run(self, launch: Launch, program: int) -> tuple[Counts, Footprint]:
+        self._tracer.footprint = Footprint()
+        run_program(self._tracer, launch, program)
+        return self._tracer.counts, self._tracer.footprint
+
+    def _wave(self, launch: Launch, wave: int) -> tuple[float, float]:
+        """(distinct bytes of the first wave, mean trips of outer loops), with loops cut and repeated on paper.
+
+        Of a larger wave the first programs are run, and what the second half of them added goes on per buffer.
+        """
+        tracer = self._tracer
+        tracer.cut_loops = True
+        run = min(wave, MOST_WAVE_PROGRAMS)
+        tracer.footprint = total = Footprint()
+        outer = 0.0
+        limits = {b.low: max(0, b.span[1] - b.span[0]) for b in tracer.memory.buffers}
+        half: dict[int, float] = {}
+        for program in range(run):
+            if program == run // 2 and run < wave:
+                half = {low: total.bytes_of(low, limits[low]) for low in total.parts}
+            run_program(tracer, launch, program)
+            outer += tracer.counts.outer_trips
+        tracer.cut_loops = False
+        size = 0.0
+        for low in total.parts:
+            limit = float(limits.get(low) or 1e30)
+            now = total.bytes_of(low, limit)
+            if run < wave:
+                now += (now - half.get(low, 0.0)) * (wave - run) / (run - run // 2)
+            size += min(now, limit)
+        return size, outer / run
+
+
+def _traffic(counts: Counts, blocks: int, sampled: int, correction: float) -> Traffic:
+    total, each = blocks * correction, correction
+    return Traffic(
+        blocks=blocks,
+        sampled=sampled,
+        bytes_loaded=counts.bytes_loaded * total,
+        bytes_stored=counts.bytes_stored * total,
+        bytes_atomic=counts.bytes_atomic * total,
+        unique_bytes=0.0,
+        load_requests=counts.load_requests * total,
+        load_sectors=counts.load_sectors * total,
+        store_requests=counts.store_requests * total,
+        store_sectors=counts.store_sectors * total,
+        dot_flops={kind: flops * total for kind, flops in counts.dot_flops.items()},
+        alu_lanes=counts.alu_lanes * total,
+        mufu_lanes=counts.mufu_lanes * total,
+        reduce_lanes=counts.reduce_lanes * total,
+        reductions=counts.reductions * each,
+        load_rounds=counts.load_rounds * each,
+        loop_trips=counts.loop_trips * each,
+        tile_bytes_per_round=counts.bytes_loaded / counts.load_rounds if counts.load_rounds else 0.0,
+    )
