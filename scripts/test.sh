@@ -23,11 +23,11 @@ if [[ ! -x $venv/python ]]; then
 fi
 if [[ "$(cat .venv/klineage-set-up 2>/dev/null || true)" != "$wanted" ]]; then
   say "installing torch, klineage and the tools"
-  "$venv/python" -c 'import torch' 2>/dev/null || "$venv/pip" install -q torch==2.13.0
-  "$venv/pip" install -q -e '.[test]'
+  "$venv/python" -c 'import torch' 2>/dev/null || "$venv/pip" install -qq torch==2.13.0
+  "$venv/pip" install -qq -e '.[test]'
   say "installing the corpus of expert kernels"
   rm -rf .corpus
-  "$venv/pip" install -q --no-deps --target .corpus -r scripts/corpus.txt
+  "$venv/pip" install -qq --no-deps --target .corpus -r scripts/corpus.txt
   printf '%s\n' "$wanted" > .venv/klineage-set-up
 fi
 
