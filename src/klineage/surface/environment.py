@@ -18,11 +18,26 @@ class _Undecided(BaseException):
     pass
 def _undecided(*args, **kwargs):
     raise _Undecided
+"""
+_TORCH = """
 import torch
 torch.cuda.is_available = lambda: True
 for _name in ("get_device_capability", "get_device_properties", "get_device_name", "device_count", "current_device",
               "mem_get_info", "get_arch_list", "init", "_lazy_init", "synchronize"):
     setattr(torch.cuda, _name, _undecided)
+"""
+_TRITON = """
+import triton.runtime
+class _Target:
+    backend = "cuda"
+    def __getattr__(self, name):
+        raise _Undecided
+class _Driver:
+    def get_current_target(self):
+        return _Target()
+    def __getattr__(self, name):
+        raise _Undecided
+triton.runtime.driver.set_active(_Driver())
 """
 
 
@@ -32,7 +47,8 @@ def answer(program: str) -> str | None:
 
     ``program`` sets ``klineage_answer`` to a string.
     """
-    text = (_PREAMBLE if "import torch" in program else "") + program + "\nprint('\\n' + str(klineage_answer))\n"
+    text = _PREAMBLE + (_TORCH if "import torch" in program else "") + (_TRITON if "import triton" in program else "")
+    text += program + "\nprint('\\n' + str(klineage_answer))\n"
     environment = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "PYTHONPATH")}
     environment["CUDA_VISIBLE_DEVICES"] = ""
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PackageError
 from .environment import answer
-from .names import eager_names, global_names, identifiers
+from .names import bound_names, eager_names, global_names, identifiers
 from .package import BUILTINS, ModuleFile, Package
 from .pytext import PyText, dotted_name
 
@@ -67,10 +67,10 @@ class Slicer:
         used = {i for unit in self.units.values() for i in identifiers(unit.node)}
         ordered = [*sorted(self.imports, key=lambda s: (s.name, s.statement)), *self._symbols]
         for symbol in ordered:
-            name = symbol.name
+            name = "_lazy" if symbol.name == "__getattr__" else symbol.name
             if taken.get(name, symbol) != symbol:
                 tail = symbol.module.split(".")[-1].strip("<>_") or "other"
-                name = f"{symbol.name}_{tail}"
+                name = f"{name}_{tail}"
                 while name in used or name in taken:
                     name += "_"
             taken[name] = symbol
@@ -94,6 +94,8 @@ class Slicer:
     def resolve(self, module: ModuleFile, name: str, chain: str) -> Symbol | ModuleFile | None:
         """What a module-level name means. None: a builtin, or nothing known."""
         statements = self._decided(module, name, chain)
+        if any(isinstance(s, _SIMPLE_IMPORTS) for s in statements):  # triton.set_allocator(...) is no definition
+            statements = [s for s in statements if isinstance(s, _SIMPLE_IMPORTS) or name in bound_names([s])]
         if statements and all(isinstance(s, _SIMPLE_IMPORTS) for s in statements):
             found: Symbol | ModuleFile | None = None
             for statement in statements:
@@ -116,7 +118,7 @@ class Slicer:
             return symbol
         if module.fallback is not None:
             return self.resolve(module.fallback, name, chain)
-        return None if name in BUILTINS else self._star(module, name, chain)
+        return None if name in BUILTINS else self._star(module, name, chain) or self._lazy(module, name)
 
     def _decided(self, module: ModuleFile, name: str, chain: str) -> list[ast.stmt]:
         """The statements that bind a name, every conditional block among them decided where it can be."""
@@ -166,6 +168,18 @@ class Slicer:
                     return found
         return self.package.module(f"{module.name}.{name}") if module.is_package else None
 
+    def _lazy(self, module: ModuleFile, name: str) -> Symbol | ModuleFile | None:
+        """A name that the module's ``__getattr__`` makes (PEP 562): one assignment that asks it."""
+        maker = module.binding("__getattr__", "__getattr__")
+        if (
+            name == "__getattr__"
+            or not maker
+            or not any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(maker[0]))
+        ):
+            return None
+        text = PyText(f"{name} = __getattr__({name!r})\n")
+        return self.resolve(ModuleFile(module.name, text, module.is_package, fallback=module), name, name)
+
     def _import(
         self, module: ModuleFile, statement: ast.Import | ast.ImportFrom, alias: ast.alias
     ) -> Symbol | ModuleFile | None:
@@ -185,8 +199,10 @@ class Slicer:
             return self._external(alias.asname or alias.name, f"from {source} import {alias.name}")
         if other is module:
             return self.package.module(f"{source}.{alias.name}")
-        found = self.resolve(other, alias.name, alias.name)
-        return found if found is not None else self.package.module(f"{source}.{alias.name}")
+        found = self.resolve(other, alias.name, alias.name) or self.package.module(f"{source}.{alias.name}")
+        if found is None:
+            raise PackageError(f"{source} has no {alias.name} that can be read", "check the package's version")
+        return found
 
     def _external(self, local: str, statement: str) -> Symbol:
         symbol = Symbol("", local, statement)
@@ -264,7 +280,7 @@ def _binds(alias: ast.alias, statement: ast.stmt, name: str, chain: str) -> bool
     key = alias.asname or alias.name
     if isinstance(statement, ast.ImportFrom):
         return key == name
-    return key == name or chain == key or chain.startswith(f"{key}.") or key.startswith(f"{name}.")
+    return key in (name, chain) or chain.startswith(f"{key}.") or key.startswith(f"{name}.")
 
 
 def _chains(node: ast.AST) -> dict[int, list[ast.Attribute]]:

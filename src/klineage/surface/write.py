@@ -15,7 +15,7 @@ def write_module(slicer: Slicer, last: ModuleFile | None) -> str:
     """All units of a slice as one module; the units of ``last`` (an adapter) come at the end."""
     names = slicer.symbol_names()
     units = _ordered(slicer, last)
-    parts = [_imports(slicer, names, units)]
+    parts = [_imports(names, units)]
     previous: Unit | None = None
     for unit in units:
         parts.append(_gap(previous, unit) + _text(unit, names))
@@ -23,7 +23,7 @@ def write_module(slicer: Slicer, last: ModuleFile | None) -> str:
     return "".join(parts).lstrip("\n")
 
 
-def _imports(slicer: Slicer, names: dict[Symbol, str], units: list[Unit]) -> str:
+def _imports(names: dict[Symbol, str], units: list[Unit]) -> str:
     used = {s for unit in units for s in unit.needs if s.statement}
     whole: set[str] = set()
     single: set[str] = set()
@@ -65,6 +65,7 @@ def _text(unit: Unit, names: dict[Symbol, str]) -> str:
         old = text.data[reference.start : reference.end].decode()
         if old != new:
             edits.append(Edit(reference.start, reference.end, new))
+    edits += _renamed_definitions(unit, names)
     for start, stop, imported in unit.replaced:
         lines = [f"{local} = {names[s]}" for local, s in imported if local != names[s]]
         edits.append(Edit(start, stop, "; ".join(lines) or "pass"))
@@ -77,10 +78,24 @@ def _text(unit: Unit, names: dict[Symbol, str]) -> str:
     return changed.outdented(first, last - removed, columns).rstrip("\n") + "\n"
 
 
+def _renamed_definitions(unit: Unit, names: dict[Symbol, str]) -> Iterable[Edit]:
+    """``def``, ``class`` and their names are no expressions: found by their text."""
+    text = unit.module.text
+    inner = ast.walk(unit.node) if isinstance(unit.node, ast.If | ast.Try | ast.With) else (unit.node,)
+    for node in inner:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            new = names.get(Symbol(unit.module.name, node.name), node.name)
+            if new != node.name and (node is unit.node or Symbol(unit.module.name, node.name) in unit.defines):
+                keyword = b"class" if isinstance(node, ast.ClassDef) else b"def"
+                start = text.data.index(keyword, text.span(node)[0]) + len(keyword)
+                start = text.data.index(node.name.encode(), start)
+                yield Edit(start, start + len(node.name.encode()), new)
+
+
 def _ordered(slicer: Slicer, last: ModuleFile | None) -> list[Unit]:
     """Units so that what is needed while importing comes first; otherwise helpers before users, source order."""
     units = list(slicer.units.values())
-    rank = _module_ranks(units, slicer, last)
+    rank = _module_ranks(units, last)
     owners = {symbol: slicer.defining(symbol) for unit in units for symbol in unit.needs if not symbol.statement}
     before: dict[int, set[int]] = {id(u): set() for u in units}
     for unit in units:
@@ -116,7 +131,7 @@ def _needed_first(unit: Unit, owners: dict[Symbol, list[Unit]]) -> Iterable[Unit
     return seen.values()
 
 
-def _module_ranks(units: list[Unit], slicer: Slicer, last: ModuleFile | None) -> dict[str, int]:
+def _module_ranks(units: list[Unit], last: ModuleFile | None) -> dict[str, int]:
     """Modules in post-order of use from the last unit's module, so that helpers stand above their users."""
     uses: dict[str, list[str]] = {}
     for unit in units:
