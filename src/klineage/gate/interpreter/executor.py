@@ -68,7 +68,7 @@ _runner: Runner = PlainRunner()
 
 def set_runner(runner: Runner) -> Runner:
     """Make ``runner`` carry out launches from now on; returns the one before."""
-    global _runner  # noqa: PLW0603  one process interprets one kernel at a time
+    global _runner
     before, _runner = _runner, runner
     return before
 

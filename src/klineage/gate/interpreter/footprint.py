@@ -63,18 +63,25 @@ class Footprint:
         self.parts.setdefault(buffer, []).append((sectors, scale))
         self.held[buffer] = self.held.get(buffer, 0) + sectors.size
         if self.held[buffer] > _COMPACT_AT:
-            numbers, scales = self.of(buffer)
-            self.parts[buffer] = [(numbers[scales == s], float(s)) for s in np.unique(scales)]
-            self.held[buffer] = max(numbers.size, _COMPACT_AT // 2)
+            self.parts[buffer] = self._merged(self.parts[buffer])
+            # as much again may come before it is worth the sort
+            self.held[buffer] = 0
+
+    @staticmethod
+    def _merged(parts: list[tuple[Array, float]]) -> list[tuple[Array, float]]:
+        """Parts of the same scale made one, sorted and without repeats."""
+        scales = {scale for _, scale in parts}
+        return [(distinct(np.concatenate([p for p, s in parts if s == scale])), scale) for scale in sorted(scales)]
 
     def of(self, buffer: int) -> tuple[Array, Array]:
         """Distinct sectors of a buffer and the largest scale each was seen with."""
         parts = self.parts.get(buffer, [])
         if not parts:
             return np.empty(0, np.uint64), np.empty(0, np.float64)
-        if len({scale for _, scale in parts}) == 1:
-            numbers = distinct(np.concatenate([p for p, _ in parts]))
-            return numbers, np.full(numbers.size, parts[0][1])
+        self.parts[buffer] = parts = self._merged(parts)
+        if len(parts) == 1:
+            numbers, scale = parts[0]
+            return numbers, np.full(numbers.size, scale)
         numbers = np.concatenate([p for p, _ in parts])
         scales = np.concatenate([np.full(p.size, s) for p, s in parts])
         order = np.lexsort((-scales, numbers))
@@ -82,6 +89,10 @@ class Footprint:
         first = np.ones(numbers.size, dtype=bool)
         first[1:] = numbers[1:] != numbers[:-1]
         return numbers[first], scales[first]
+
+    def total(self) -> float:
+        """Distinct bytes over all buffers."""
+        return float(sum(self.of(buffer)[0].size for buffer in self.parts)) * SECTOR_BYTES
 
     def bytes_of(self, buffer: int, limit: float) -> float:
         """Distinct bytes of a buffer, loops repeated, at most ``limit``."""

@@ -43,7 +43,6 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-
 def unsigned(itemsize: int) -> Any:
     """The unsigned numpy type of so many bytes."""
     return _UNSIGNED[itemsize]

@@ -129,9 +129,7 @@ class HostWatch(TorchFunctionMode):
         return result
 
     @staticmethod
-    def _computed(
-        inputs: list[torch.Tensor], versions: list[int], outputs: list[torch.Tensor], result: Any
-    ) -> bool:
+    def _computed(inputs: list[torch.Tensor], versions: list[int], outputs: list[torch.Tensor], result: Any) -> bool:
         if any(t._version != v for t, v in zip(inputs, versions, strict=True)):
             return True  # an operation in place
         if not outputs:  # e.g. torch.equal, .item()

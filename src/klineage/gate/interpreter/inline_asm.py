@@ -38,7 +38,9 @@ class _Results(list[Any]):
 class InlineAsm(native.InterpreterBuilder):
     """Inline assembly by registry or evaluation."""
 
-    def create_inline_asm(self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int) -> Any:
+    def create_inline_asm(
+        self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int
+    ) -> Any:
         types = list(type) if isinstance(type, (list, tuple)) else [type]
         known = _registry.get(_normalise(inlineAsm))
         if known is not None:

@@ -257,7 +257,7 @@ def _from_spec(spec: Any) -> Any:
     return torch.empty_strided(tuple(spec[1]), tuple(spec[2]), dtype=getattr(torch, spec[3]))
 
 
-class _time_limit:  # noqa: N801  reads as a clause of a with statement
+class _time_limit:
     """Raises CaseTimeout in the main thread after so many seconds; None is no limit."""
 
     def __init__(self, seconds: float | None) -> None:

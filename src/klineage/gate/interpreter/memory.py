@@ -102,7 +102,9 @@ class Memory:
             buffer = self._buffers[storage.data_ptr()] = Buffer(storage, label)
             bisect.insort(self._lows, buffer.low)
         begin = tensor.data_ptr() - buffer.low
-        reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+        reach = (
+            1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+        )
         end = begin + reach * tensor.element_size()
         buffer.span = (min(begin, buffer.span[0]), max(end, buffer.span[1]))
 

@@ -99,7 +99,9 @@ def _read(operand: str, kind: str, registers: dict[str, Array], count: int) -> A
         return (_read(operand, "b16", registers, count).astype(np.uint32) << np.uint32(16)).view(np.float32)
     dtype = _type(kind)
     if operand.startswith("{"):
-        parts = [_read(o, f"b{8 * np.dtype(dtype).itemsize // 2}", registers, count) for o in _WORD.findall(operand[1:-1])]
+        parts = [
+            _read(o, f"b{8 * np.dtype(dtype).itemsize // 2}", registers, count) for o in _WORD.findall(operand[1:-1])
+        ]
         return np.stack([np.broadcast_to(p, (count,)) for p in parts], -1).copy().view(dtype).reshape(count)
     if operand in registers:
         width = np.dtype(dtype).itemsize

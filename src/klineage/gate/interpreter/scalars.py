@@ -44,7 +44,7 @@ _observer: LoopObserver = PLAIN_LOOPS
 
 def set_loop_observer(observer: LoopObserver) -> LoopObserver:
     """Make ``observer`` hear of loops from now on; returns the one before."""
-    global _observer  # noqa: PLW0603  one process interprets one kernel at a time
+    global _observer
     before, _observer = _observer, observer
     return before
 

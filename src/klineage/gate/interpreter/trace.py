@@ -56,6 +56,7 @@ class Tracer(Builder):
         super().__init__()
         self.counts = Counts()
         self.footprint = Footprint()
+        self.loaded = Footprint()  # the part of it that is loaded; not kept while loops are cut
         self.operations = 0
         self.cut_loops = False
         self.outer_loops: set[LoopId] = set()
@@ -183,11 +184,15 @@ class Tracer(Builder):
         itemsize = numpy_dtype(dtype).itemsize
         buffer = self.memory.locate(lanes, itemsize, what)
         sectors = sectors_of(lanes)
-        if buffer is not None:
-            self.footprint.add(buffer.low, sectors, self._scale)
-            return sectors.size
-        for part, where in self.memory.split(lanes):
-            self.footprint.add(part.low, sectors_of(lanes[where]), self._scale)
+        places = (
+            [(buffer, sectors)]
+            if buffer is not None
+            else [(part, sectors_of(lanes[where])) for part, where in self.memory.split(lanes)]
+        )
+        for part, numbers in places:
+            self.footprint.add(part.low, numbers, self._scale)
+            if what == "load" and not self.cut_loops:
+                self.loaded.add(part.low, numbers)
         return sectors.size
 
     # ------------------------------------------------------------------ dots, reductions, library calls
@@ -249,7 +254,9 @@ class Tracer(Builder):
             return make_tensor(tile(result.dtype.scalar, largest.handle.data.shape).data, result.dtype.scalar)
         return super().libdevice(name, args)
 
-    def create_inline_asm(self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int) -> Any:
+    def create_inline_asm(
+        self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int
+    ) -> Any:
         self.operation()
         lanes = max((v.data.size for v in values), default=1)
         self.counts.alu_lanes += lanes * inlineAsm.count(";") / pack

@@ -34,7 +34,7 @@ _CASTS = ("cast_impl", "create_bitcast")
 _SHAPES = ("create_reshape", "create_trans", "create_expand_dims", "create_broadcast", "create_unsplat")
 _INTEGERS = tuple(
     f"create_{op}"
-    for op in "add sub mul sdiv udiv srem urem shl lshr ashr minsi minui maxsi maxui and or xor umulhi iabs".split()
+    for op in ["add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "shl", "lshr", "ashr", "minsi", "minui", "maxsi", "maxui", "and", "or", "xor", "umulhi", "iabs"]
 ) + tuple(f"create_icmp{op}" for op in ("SLE", "SLT", "SGE", "SGT", "ULE", "ULT", "UGE", "UGT", "EQ", "NE"))
 _OTHERS = ("create_addptr", "create_gather", "create_cat", "create_int_to_ptr", "create_ptr_to_int")
 

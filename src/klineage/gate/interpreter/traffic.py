@@ -9,18 +9,28 @@ the distinct bytes it touches show how well the order of programs keeps them tog
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ...model import Traffic
 from .counts import Counts, mean
 from .executor import Launch, run_program
-from .footprint import Footprint, spread
+from .footprint import Footprint, Spread, spread
 from .sampling import sample_programs
 from .trace import Tracer
 
 _FEWEST_SAMPLES, _MOST_SAMPLES = 4, 16
-_OPERATIONS_TO_SPEND = 6000  # on samples beyond the fewest: short programs are sampled more
+_OPERATIONS_TO_SPEND = 2500  # on samples beyond the fewest: short programs are sampled more
 MOST_WAVE_PROGRAMS = 160
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One program run in full."""
+
+    counts: Counts
+    touched: Footprint
+    loaded: Footprint
 
 
 class LaunchTracer:
@@ -41,13 +51,10 @@ class LaunchTracer:
         count = max(_FEWEST_SAMPLES, min(self._most, _OPERATIONS_TO_SPEND // max(1, tracer.operations)))
         numbers = few if count == _FEWEST_SAMPLES else sample_programs(launch.grid, count)
         samples = [first if n == few[0] else self._run(launch, n) for n in numbers]
-        counts = mean([c for c, _ in samples])
-        footprints = [f for _, f in samples]
-        spreads = {
-            b.low: spread(footprints, b.low, max(0, b.span[1] - b.span[0]), exact=len(samples) == blocks)
-            for b in tracer.memory.buffers
-            if any(b.low in f.parts for f in footprints)
-        }
+        counts = mean([s.counts for s in samples])
+        exact = len(samples) == blocks
+        spreads = self._spreads([s.touched for s in samples], exact)
+        loaded = self._spreads([s.loaded for s in samples], exact)
         unique = sum(s.expected(blocks) for s in spreads.values())
         persistent = bool(counts.outer_trips > 1)
         wave_bytes, wave_blocks, waves, correction = None, None, None, 1.0
@@ -64,16 +71,26 @@ class LaunchTracer:
         return _traffic(counts, blocks, len(samples), correction).model_copy(
             update={
                 "unique_bytes": unique,
+                "unique_loaded_bytes": sum(s.expected(blocks) for s in loaded.values()),
+                "program_unique_bytes": sum(s.loaded.total() for s in samples) / len(samples),
                 "wave_unique_bytes": min(wave_bytes, unique) if wave_bytes is not None else None,
                 "wave_blocks": wave_blocks,
                 "waves": waves,
             }
         )
 
-    def _run(self, launch: Launch, program: int) -> tuple[Counts, Footprint]:
-        self._tracer.footprint = Footprint()
-        run_program(self._tracer, launch, program)
-        return self._tracer.counts, self._tracer.footprint
+    def _run(self, launch: Launch, program: int) -> Sample:
+        tracer = self._tracer
+        tracer.footprint, tracer.loaded = Footprint(), Footprint()
+        run_program(tracer, launch, program)
+        return Sample(tracer.counts, tracer.footprint, tracer.loaded)
+
+    def _spreads(self, footprints: list[Footprint], exact: bool) -> dict[int, Spread]:
+        return {
+            b.low: spread(footprints, b.low, max(0, b.span[1] - b.span[0]), exact)
+            for b in self._tracer.memory.buffers
+            if any(b.low in f.parts for f in footprints)
+        }
 
     def _wave(self, launch: Launch, wave: int) -> tuple[float, float]:
         """(distinct bytes of the first wave, mean trips of outer loops), with loops cut and repeated on paper.
