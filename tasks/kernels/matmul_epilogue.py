@@ -51,7 +51,8 @@ def matmul_bias_gelu_kernel(
 
     bias = tl.load(bias_ptr + offs_n, mask=offs_n < N, other=0.0).to(tl.float32)
     acc = acc + bias[None, :]
-    acc = 0.5 * acc * (1.0 + tl.erf(acc * 0.7071067811865476))
+    # gelu_tanh(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)): the erf form spills registers at this tile size
+    acc = acc * tl.sigmoid(1.5957691216057308 * (acc + 0.044715 * acc * acc * acc))
 
     y_ptrs = y_ptr + offs_m[:, None] * stride_ym + offs_n[None, :] * stride_yn
     y_mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)

@@ -49,6 +49,7 @@ class Task:
         self.id = info.id
         self.notes: tuple[str, ...] = definition.notes
         self._cache: dict[tuple[str, str], Any] = {}
+        self._expert: list[Kernel | None] = []  # filled once; shared with salted copies
 
     def __repr__(self) -> str:
         return f"Task({self.info.name}, {len(self.info.cases)} cases)"
@@ -115,8 +116,9 @@ class Task:
         return tuple(v.detach() if isinstance(v, Tensor) else v for v in values)
 
     def input_specs(self, case: Case) -> list[InputSpec]:
-        """Shapes, strides and dtypes of a case's inputs, without allocating its floating tensors (see specs.py)."""
-        return self._cached("specs", case, lambda: input_specs(lambda: self._make(case)))
+        """Shapes, strides and dtypes of a case's inputs; of a bench case without allocating them (see specs.py)."""
+        small = case.role is CaseRole.CHECK
+        return self._cached("specs", case, lambda: input_specs(lambda: self._make(case), real=small))
 
     def reference(self, *inputs: Any) -> Any:
         """The task's reference on the given inputs: one tensor or a tuple."""
@@ -169,7 +171,9 @@ class Task:
         """The expert kernel, sliced to one module and specialised to the bench cases; None when there is none."""
         from .kernels import expert_kernel
 
-        return expert_kernel(self)
+        if not self._expert:
+            self._expert.append(expert_kernel(self))
+        return self._expert[0]
 
     def naive(self) -> Kernel | None:
         """The naive start kernel, or None when the task ships none."""

@@ -36,7 +36,9 @@ def expert_kernel(task: Task) -> Kernel | None:
         return None
     if is_file(spec):
         return kernel_of(task.definition.folder, spec)
-    raise NotImplementedError  # replaced below once the slicer's signature is known
+    from ..surface.slicing import slice_function
+
+    return slice_function(spec, task.definition.expert_run or "")
 
 
 def is_file(spec: str) -> bool:

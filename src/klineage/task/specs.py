@@ -1,7 +1,8 @@
 """What a case's inputs look like, found without allocating its large tensors.
 
 The task's own input maker runs with every floating tensor on torch's ``meta`` device. Integer tensors are made for
-real, because launchers may read them (targets, sequence lengths). A maker that cannot run that way is run for real.
+real, because launchers may read them (targets, sequence lengths): valid values, though not the very ones that the
+case's tensors hold, since the floats before them drew nothing. A maker that cannot run that way is run for real.
 """
 
 from __future__ import annotations
@@ -19,6 +20,16 @@ TensorSpec = tuple[Literal["tensor"], tuple[int, ...], tuple[int, ...], str]
 InputSpec = TensorSpec | tuple[Literal["data"], np.ndarray] | tuple[Literal["value"], Any]
 
 
+# On meta nothing is drawn; torch's own meta kernels for these load hundreds of modules (seconds) to find that out.
+_EMPTY: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.randn: torch.empty,
+    torch.rand: torch.empty,
+    torch.randn_like: torch.empty_like,
+    torch.rand_like: torch.empty_like,
+}
+_DRAWN_IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_")
+
+
 class _FloatsOnMeta(TorchFunctionMode):
     """Sends every floating tensor to ``meta`` as it is made; integer and boolean ones stay real."""
 
@@ -28,29 +39,34 @@ class _FloatsOnMeta(TorchFunctionMode):
         kwargs = kwargs or {}
         tensors = [v for v in _leaves((args, kwargs)) if isinstance(v, Tensor)]
         if any(t.is_meta for t in tensors):
-            return func(*tree_map(_to_meta, args), **tree_map(_to_meta, kwargs))
+            if getattr(func, "__name__", "") in _DRAWN_IN_PLACE and args:
+                return args[0]
+            return _undrawn(func)(*tree_map(_to_meta, args), **tree_map(_to_meta, _without_generator(func, kwargs)))
         if tensors:
             return func(*args, **kwargs)
         try:
-            made = func(*args, **{**kwargs, "device": "meta"})
+            made = _undrawn(func)(*args, **{**_without_generator(func, kwargs), "device": "meta"})
         except (TypeError, ValueError, RuntimeError, NotImplementedError):
             return func(*args, **kwargs)
         floating = isinstance(made, Tensor) and (made.is_floating_point() or made.is_complex())
         return made if floating else func(*args, **kwargs)
 
 
-def input_specs(make: Callable[[], Sequence[Any]]) -> list[InputSpec]:
-    """Specs of the values ``make()`` returns.
+def input_specs(make: Callable[[], Sequence[Any]], *, real: bool = False) -> list[InputSpec]:
+    """Specs of the values ``make()`` returns; ``real`` makes them (right for small cases: exact and quicker).
 
     ``("tensor", shape, strides, dtype name)`` for floating tensors (strides in elements, dtype as torch names it:
     "float16"), ``("data", array)`` for integer and boolean ones, ``("value", v)`` for the rest.
     """
-    values = meta_inputs(make)
+    values = None if real else meta_inputs(make)
     return [_spec(v) for v in (make() if values is None else values)]
 
 
 def meta_inputs(make: Callable[[], Sequence[Any]]) -> list[Any] | None:
-    """What ``make()`` returns with floating tensors on ``meta``; None when it cannot run that way."""
+    """What ``make()`` returns with floating tensors on ``meta``; None when it cannot run that way.
+
+    Any arithmetic on meta tensors costs seconds once per process: torch loads its symbolic machinery for it.
+    """
     try:
         with _FloatsOnMeta():
             values = list(make())
@@ -66,6 +82,14 @@ def _spec(value: Any) -> InputSpec:
     if value.is_floating_point():
         return ("tensor", tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
     return ("data", value.numpy())
+
+
+def _undrawn(func: Callable[..., Any]) -> Callable[..., Any]:
+    return _EMPTY.get(func, func)
+
+
+def _without_generator(func: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in kwargs.items() if k != "generator"} if func in _EMPTY else kwargs
 
 
 def _to_meta(value: Any) -> Any:
