@@ -41,7 +41,9 @@ def verdict_page(verdict: Verdict) -> RenderableType:
     if verdict.launches:
         parts.append(launches_table(verdict.launches))
     parts += [time_block(time) for time in verdict.times]
-    parts += [Text(f"not seen in this mode: {spot}", style="yellow") for spot in verdict.blind_spots]
+    if verdict.cases and verdict.blind_spots:  # they qualify results; a kernel that never ran has none
+        parts.append(Text("Not seen in this mode:", style="bold yellow"))
+        parts += [Text(f"  {spot}", style="dim") for spot in verdict.blind_spots]
     return Group(*parts)
 
 
