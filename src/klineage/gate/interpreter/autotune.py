@@ -37,6 +37,7 @@ def pick(configs: list[Any], kernel: str) -> Any:
         for config in configs:
             if str(config) == text:
                 return config
+        raise ValueError(f"no configuration of {kernel} prints as {text}")
     wanted = CHOICE.named.get(kernel)
     if wanted is None:
         return configs[CHOICE.index % len(configs)]
