@@ -48,7 +48,7 @@ def answer(program: str) -> str | None:
     ``program`` sets ``klineage_answer`` to a string.
     """
     text = _PREAMBLE + (_TORCH if "import torch" in program else "") + (_TRITON if "import triton" in program else "")
-    text += program + "\nprint('\\n' + str(klineage_answer))\n"
+    text += f"exec(compile({program!r}, '<condition>', 'exec'))\nprint('\\n' + str(klineage_answer))\n"
     environment = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "PYTHONPATH")}
     environment["CUDA_VISIBLE_DEVICES"] = ""
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)

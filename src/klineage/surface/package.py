@@ -39,7 +39,7 @@ class ModuleFile:
         found: list[ast.stmt] = []
         partial: list[ast.stmt] = []
         for statement in self.statements:
-            keys = _keys(statement)
+            keys = statement_keys(statement)
             if name in keys or any(k != name and (chain == k or chain.startswith(f"{k}.")) for k in keys):
                 found.append(statement)
             elif any(k.startswith(f"{name}.") for k in keys):
@@ -61,7 +61,7 @@ class ModuleFile:
 
 
 @lru_cache(maxsize=4096)
-def _keys(statement: ast.stmt) -> frozenset[str]:
+def statement_keys(statement: ast.stmt) -> frozenset[str]:
     """What a statement binds or changes: names, and dotted names for ``import a.b.c``."""
     if isinstance(statement, ast.Import):
         return frozenset(a.asname or a.name for a in statement.names)
@@ -72,7 +72,7 @@ def _keys(statement: ast.stmt) -> frozenset[str]:
         return frozenset()
     if isinstance(statement, ast.If | ast.Try | ast.With):
         inner = [s for block in _blocks(statement) for s in block]
-        return frozenset(k for s in inner for k in _keys(s))
+        return frozenset(k for s in inner for k in statement_keys(s))
     names = bound_names([statement])
     for node in ast.walk(statement) if isinstance(statement, ast.Assign | ast.AugAssign | ast.For) else ():
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):

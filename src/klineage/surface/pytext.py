@@ -57,6 +57,32 @@ class PyText:
         end = self.at(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
         return start, end
 
+    def outer_span(self, node: ast.AST, inside: int = 0) -> tuple[int, int]:
+        """As ``span`` with the parentheses around the node that open at or after byte ``inside``.
+
+        Parentheses of a call or a definition are taken for the node's own unless ``inside`` excludes them.
+        """
+        start, end = self.span(node)
+        while True:
+            before = self.data[:start].rstrip()
+            after = self._skip(end)
+            if len(before) <= inside or not before.endswith(b"(") or self.data[after : after + 1] != b")":
+                return start, end
+            start, end = len(before) - 1, after + 1
+
+    def _skip(self, at: int) -> int:
+        """The next byte that is neither white space nor in a comment."""
+        while at < len(self.data):
+            byte = self.data[at : at + 1]
+            if byte == b"#":
+                at = self.data.find(b"\n", at)
+                if at < 0:
+                    return len(self.data)
+            elif not byte.isspace() and byte != b"\\":
+                return at
+            at += 1
+        return at
+
     def text(self, node: ast.AST) -> str:
         """The node's own source text."""
         start, end = self.span(node)

@@ -1,0 +1,88 @@
+"""Reduce a module to the kernel that really runs: the same meaning with what its calls fix folded in.
+
+Expert functions serve many callers through flags. When the entry calls them with constants, the flags are folded,
+branches that cannot be taken go, and with them parameters, assignments, helpers and imports that nothing reads.
+Every rewrite is local to the text it replaces and preserves meaning on the targets KLineage judges (NVIDIA GPUs, or
+CPU tensors under the interpreter; inputs without gradients). The gate can confirm it: ``equivalence_note``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..errors import KernelError
+from .flow import Flows
+from .program import Program
+from .prune import dead_code
+from .pytext import Edit
+from .signature import constant_parameters, empty_keywords, single_results, unused_parameters
+from .unused import dead_assignments, unreachable
+
+ROUNDS = 20
+STEPS_PER_ROUND = 60
+
+Pass = Callable[[Program], list[Edit]]
+
+
+def specialize(source: str, entry: str = "run", facts: Mapping[str, object] | None = None) -> str:
+    """The module's text with all that the entry's calls fix folded in; untouched parts keep their text.
+
+    The entry's parameters count as tensors or numbers; one that may be None says so by its default or annotation.
+    ``facts`` maps expression texts such as ``"infer_device_arch()"`` to values the caller vouches for.
+
+    Raises KernelError when the text is not Python or has no function ``entry``.
+    """
+    if entry not in Program(source, entry).functions:
+        raise KernelError(f"the module has no function {entry}", "name the entry function")
+    for _ in range(ROUNDS):
+        before = source
+        for step in _PASSES:
+            source = _settle(source, entry, facts, step)
+        if source == before:
+            break
+    return source
+
+
+def _settle(source: str, entry: str, facts: Mapping[str, object] | None, step: Pass) -> str:
+    """One pass until it changes nothing."""
+    for _ in range(STEPS_PER_ROUND):
+        program = Program(source, entry, facts)
+        edits = step(program)
+        changed = program.text.apply(edits) if edits else source
+        if changed == source:
+            return source
+        source = changed
+    return source
+
+
+def _prune(program: Program) -> list[Edit]:
+    return dead_code(program, Flows(program).of)
+
+
+def _fold(program: Program) -> list[Edit]:
+    return constant_parameters(program, Flows(program))
+
+
+_PASSES: tuple[Pass, ...] = (
+    unreachable,
+    _prune,
+    dead_assignments,
+    _fold,
+    empty_keywords,
+    unused_parameters,
+    single_results,
+)
+
+
+def equivalence_note(before: str, after: str) -> str:
+    """What to check when a specialised kernel is held against its original.
+
+    Folding only removes what Triton would have folded itself, so the launches of both give the same normalised SASS.
+    Two things move without meaning: the offsets of kernel parameters in the constant bank (dropped parameters shift
+    the later ones) and the kernel's signature.
+    """
+    lines = len(before.splitlines()), len(after.splitlines())
+    return (
+        f"specialised from {lines[0]} to {lines[1]} lines; normalised SASS of every launch is expected unchanged "
+        "but for constant-bank offsets of kernel parameters"
+    )
