@@ -124,3 +124,15 @@ def test_progress_in_a_log_is_plain_lines():
     assert lines[:3] == ["walk [rms] ...", "  gate ...", "    refused: [reason]"]
     assert lines[3].startswith("  gate: done in")
     assert lines[4].startswith("walk [rms]: done in")
+
+
+def test_stage_that_an_exception_ends_does_not_claim_to_be_done():
+    out = io.StringIO()
+    progress = RichProgress(Console(file=out, width=100, markup=False))
+    progress.start("walk")
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            progress.done()
+    assert out.getvalue().splitlines()[-1].startswith("walk: stopped after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
@@ -72,7 +73,8 @@ class RichProgress:
                 return
             stage = self._stages.pop()
             self._live.remove_task(stage.task)
-            self._say("  " * len(self._stages) + f"{stage.what}: done in {time.monotonic() - stage.began:.1f} s")
+            how = "stopped after" if sys.exc_info()[0] else "done in"  # called from a finally on the way out
+            self._say("  " * len(self._stages) + f"{stage.what}: {how} {time.monotonic() - stage.began:.1f} s")
 
     def _say(self, line: str) -> None:
         self._console.print(line, style="dim", soft_wrap=True)
