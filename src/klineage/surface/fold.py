@@ -51,6 +51,7 @@ Lookup = Callable[[str], Value | None]
 # tensors without gradients.
 OTHER_DEVICES = frozenset({"xpu", "npu", "hpu", "mps", "musa", "mlu", "gcu", "hip", "xla"})
 _FACTS: dict[str, object] = {"torch.version.hip": None}
+_CALLS_THAT_ARE_FALSE = frozenset({"torch.xpu.is_available", "is_npu_available", "is_hip", "is_xpu_available"})
 
 _BINARY: dict[type[ast.operator], Callable[[object, object], object]] = {
     ast.Add: operator.add,
@@ -253,6 +254,8 @@ class Evaluator:
 
     def _Call(self, node: ast.Call, lookup: Lookup) -> Value | None:
         name = dotted_name(node.func)
+        if name in _CALLS_THAT_ARE_FALSE and not node.args and not node.keywords:
+            return Known(False)
         if name in self.makers and not node.args and not node.keywords:
             return self.evaluate(self.makers[name], self.constants.get)
         if name is not None and name.split(".")[-1] == "constexpr" and len(node.args) == 1:
@@ -267,6 +270,10 @@ class Evaluator:
                 value = self._known(node.func.value, lookup)
                 if value is not None and isinstance(value.value, dict):
                     return Known(tuple(getattr(value.value, node.func.attr)()))
+            if node.func.attr in ("startswith", "endswith") and len(node.args) == 1:
+                value, affix = self._known(node.func.value, lookup), self._known(node.args[0], lookup)
+                if value is not None and affix is not None and isinstance(value.value, str):
+                    return Known(getattr(value.value, node.func.attr)(affix.value))
             if node.func.attr in _TENSOR_METHODS:
                 return NOT_NONE
             if name is not None and name.startswith("torch.") and node.func.attr in _TENSOR_MAKERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .pytext import COMPREHENSIONS, SCOPES, FunctionNode, parameters
 
@@ -44,32 +45,34 @@ def _own(body: list[ast.stmt] | ast.AST) -> Iterator[ast.AST]:
             todo += list(ast.iter_child_nodes(node))
 
 
-def global_names(node: ast.AST) -> list[ast.Name]:
+@lru_cache(maxsize=4096)
+def global_names(node: ast.AST) -> tuple[ast.Name, ...]:
     """Name nodes below a module-level statement (or expression) that refer to the module's scope or a builtin.
 
     Names bound by the statement itself at module level are included as stores.
     """
     visitor = _Globals()
     visitor.visit(node)
-    return visitor.found
+    return tuple(visitor.found)
 
 
-def local_names(function: FunctionNode | ast.Lambda) -> set[str]:
+@lru_cache(maxsize=4096)
+def local_names(function: FunctionNode | ast.Lambda) -> frozenset[str]:
     """Names that are local to a function: parameters and what its body binds, less ``global``/``nonlocal``."""
     names = {a.arg for a in parameters(function.args)}
     if isinstance(function, ast.Lambda):
-        return names | bound_names(function.body)
+        return frozenset(names | bound_names(function.body))
     names |= bound_names(function.body)
     for inner in _own(function.body):
         if isinstance(inner, ast.Global | ast.Nonlocal):
             names -= set(inner.names)
-    return names
+    return frozenset(names)
 
 
 class _Globals(ast.NodeVisitor):
     def __init__(self) -> None:
         self.found: list[ast.Name] = []
-        self.scopes: list[tuple[bool, set[str]]] = []  # (is a class scope, names)
+        self.scopes: list[tuple[bool, set[str] | frozenset[str]]] = []  # (is a class scope, names)
 
     def visit_Name(self, node: ast.Name) -> None:
         for depth, (is_class, names) in enumerate(reversed(self.scopes)):

@@ -6,10 +6,14 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .fold import Constexpr, Evaluator, Known, Value
 from .names import global_names
 from .pytext import PyText, dotted_name, is_jit, parameters
+
+if TYPE_CHECKING:
+    from .flow import Flows
 
 _READ_METHODS = frozenset({"values", "keys", "items", "get"})
 
@@ -111,6 +115,13 @@ class Program:
                 if not reads:
                     return False
         return True
+
+    @cached_property
+    def flows(self) -> Flows:
+        """What is known of every expression of every function the entry reaches."""
+        from .flow import Flows
+
+        return Flows(self)
 
     @cached_property
     def makers(self) -> dict[str, ast.expr]:

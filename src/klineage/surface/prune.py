@@ -174,7 +174,7 @@ class Pruner:
         if isinstance(node, ast.UnaryOp):
             return isinstance(node.op, ast.Not)
         if isinstance(node, ast.Call):
-            return ast.unparse(node.func) in ("isinstance", *self.program.makers)
+            return not self.flow.kernel
         if isinstance(node, ast.Attribute) and self.flow.kernel:
             return False
         return isinstance(node, _FOLDED) and not isinstance(parent, ast.Expr)
@@ -272,9 +272,9 @@ def _inside_string(node: ast.AST, program: Program) -> bool:
     return False
 
 
-def dead_code(program: Program, flows: dict[str, Flow]) -> list[Edit]:
+def dead_code(program: Program) -> list[Edit]:
     """The pruning edits of every function."""
     found: list[Edit] = []
     for name in program.functions:
-        found += Pruner(program, flows[name]).edits()
+        found += Pruner(program, program.flows.of[name]).edits()
     return found

@@ -162,8 +162,20 @@ class PyText:
         for edit in kept:
             parts += [self.data[at : edit.start], edit.text.encode()]
             at = edit.end
+            if not edit.text and self._leaves_gap(b"".join(parts[-6:]), at):
+                at = self.data.index(b"\n", at) + 1
         parts.append(self.data[at:])
         return b"".join(parts).decode()
+
+    def _leaves_gap(self, before: bytes, at: int) -> bool:
+        """True when whole lines of a body went and a blank line is left where one is enough, or none."""
+        rest = self.data[at:]
+        blank = rest[: rest.find(b"\n") + 1]
+        if not blank or blank.strip() or not before.endswith(b"\n"):
+            return False
+        following = rest.lstrip(b"\n")
+        above = before.rstrip(b" ")[:-1].rsplit(b"\n", 1)[-1].strip()
+        return following.startswith((b" ", b"\t")) and (not above or above.endswith(b":"))
 
 
 def dotted_name(node: ast.AST) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from .flow import Flows, heuristic
+from .flow import heuristic
 from .fold import Known
 from .program import Call, Program, default_of, has_docstring, is_constexpr
 from .prune import is_tile
@@ -13,7 +13,7 @@ from .purity import pure
 from .pytext import Edit, PyText, dotted_name
 
 
-def constant_parameters(program: Program, flows: Flows) -> list[Edit]:
+def constant_parameters(program: Program) -> list[Edit]:
     """Fold parameters with one constant value, one function per round."""
     for name, function in program.functions.items():
         if not _open_to_change(program, name):
@@ -22,7 +22,7 @@ def constant_parameters(program: Program, flows: Flows) -> list[Edit]:
         gone: set[str] = set()
         top: list[str] = []
         for parameter in function.args.args:
-            value = flows.argument(name, parameter.arg)
+            value = program.flows.argument(name, parameter.arg)
             literal = value.literal() if isinstance(value, Known) else None
             if value is None or literal is None or not isinstance(value, Known):
                 continue

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..errors import KernelError
-from .flow import Flows
 from .program import Program
 from .prune import dead_code
 from .pytext import Edit
@@ -32,42 +31,34 @@ def specialize(source: str, entry: str = "run", facts: Mapping[str, object] | No
 
     Raises KernelError when the text is not Python or has no function ``entry``.
     """
-    if entry not in Program(source, entry).functions:
+    program = Program(source, entry, facts)
+    if entry not in program.functions:
         raise KernelError(f"the module has no function {entry}", "name the entry function")
     for _ in range(ROUNDS):
-        before = source
+        before = program
         for step in _PASSES:
-            source = _settle(source, entry, facts, step)
-        if source == before:
+            program = _settle(program, step)
+        if program is before:
             break
-    return source
+    return program.text.source
 
 
-def _settle(source: str, entry: str, facts: Mapping[str, object] | None, step: Pass) -> str:
+def _settle(program: Program, step: Pass) -> Program:
     """One pass until it changes nothing."""
     for _ in range(STEPS_PER_ROUND):
-        program = Program(source, entry, facts)
         edits = step(program)
-        changed = program.text.apply(edits) if edits else source
-        if changed == source:
-            return source
-        source = changed
-    return source
-
-
-def _prune(program: Program) -> list[Edit]:
-    return dead_code(program, Flows(program).of)
-
-
-def _fold(program: Program) -> list[Edit]:
-    return constant_parameters(program, Flows(program))
+        changed = program.text.apply(edits) if edits else program.text.source
+        if changed == program.text.source:
+            return program
+        program = Program(changed, program.entry, program.facts)
+    return program
 
 
 _PASSES: tuple[Pass, ...] = (
     unreachable,
-    _prune,
+    dead_code,
     dead_assignments,
-    _fold,
+    constant_parameters,
     empty_keywords,
     unused_parameters,
     single_results,
