@@ -88,17 +88,25 @@ _TENSOR_METHODS = frozenset(
 _NOT_NONE_ATTRIBUTES = frozenset({"shape", "dtype", "device", "ndim", "T", "mT"})
 
 
+@dataclass(frozen=True)
+class Maker:
+    """A function that only returns an expression of its parameters."""
+
+    parameters: tuple[str, ...]
+    expression: ast.expr
+
+
 class Evaluator:
     """Evaluates expressions of one module. Anything unsure is None.
 
-    ``constants`` are the module's own; ``makers`` its functions of no arguments that only return an expression;
+    ``constants`` are the module's own; ``makers`` its functions that only return an expression;
     ``facts`` maps expression texts to values that the caller vouches for.
     """
 
     def __init__(
         self,
         constants: Mapping[str, Value],
-        makers: Mapping[str, ast.expr] | None = None,
+        makers: Mapping[str, Maker] | None = None,
         facts: Mapping[str, object] | None = None,
         kernel: bool = False,
     ) -> None:
@@ -106,16 +114,18 @@ class Evaluator:
         self.makers = makers or {}
         self.facts = facts or {}
         self.kernel = kernel
+        self._depth = 0
 
     def evaluate(self, node: ast.expr, lookup: Lookup) -> Value | None:
         """The value of an expression where local names have the values that ``lookup`` gives."""
         if isinstance(node, ast.Constant):
             return Known(node.value) if isinstance(node.value, _SIMPLE) else None
         if isinstance(node, ast.Name):
-            return self._unwrapped(lookup(node.id))
+            value = lookup(node.id)
+            return Known(self.facts[node.id]) if value is None and node.id in self.facts else self._unwrapped(value)
         if isinstance(node, ast.Attribute) and dotted_name(node) in _FACTS:
             return Known(_FACTS[dotted_name(node) or ""])
-        if self.facts and isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        if self.facts and isinstance(node, ast.Attribute | ast.Call | ast.Subscript | ast.Compare):
             text = ast.unparse(node)
             if text in self.facts:
                 return Known(self.facts[text])
@@ -256,8 +266,8 @@ class Evaluator:
         name = dotted_name(node.func)
         if name in _CALLS_THAT_ARE_FALSE and not node.args and not node.keywords:
             return Known(False)
-        if name in self.makers and not node.args and not node.keywords:
-            return self.evaluate(self.makers[name], self.constants.get)
+        if name in self.makers and not node.keywords:
+            return self._made(self.makers[name], node, lookup)
         if name is not None and name.split(".")[-1] == "constexpr" and len(node.args) == 1:
             value = self._known(node.args[0], lookup)
             return Known(Constexpr(value.value)) if value is not None else None
@@ -279,6 +289,17 @@ class Evaluator:
             if name is not None and name.startswith("torch.") and node.func.attr in _TENSOR_MAKERS:
                 return NOT_NONE
         return None
+
+    def _made(self, maker: Maker, node: ast.Call, lookup: Lookup) -> Value | None:
+        """The value of a function that is one expression, for these arguments."""
+        if len(maker.parameters) != len(node.args) or self._depth > 3:
+            return None
+        inner = dict(zip(maker.parameters, (self.evaluate(a, lookup) for a in node.args), strict=True))
+        self._depth += 1
+        try:
+            return self.evaluate(maker.expression, lambda n: inner[n] if n in inner else self.constants.get(n))
+        finally:
+            self._depth -= 1
 
     def _builtin(self, name: str, node: ast.Call, lookup: Lookup) -> Value | None:
         if node.keywords or not node.args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .fold import Constexpr, Evaluator, Known, Value
+from .fold import Constexpr, Evaluator, Known, Maker, Value
 from .names import global_names
 from .pytext import PyText, dotted_name, is_jit, parameters
 
@@ -124,15 +124,15 @@ class Program:
         return Flows(self)
 
     @cached_property
-    def makers(self) -> dict[str, ast.expr]:
-        """Functions without parameters, decorators and statements other than ``return expression``."""
-        found: dict[str, ast.expr] = {}
+    def makers(self) -> dict[str, Maker]:
+        """Undecorated functions that only return an expression of plain parameters."""
+        found: dict[str, Maker] = {}
         for name, node in self.functions.items():
             body = node.body[1:] if has_docstring(node) else node.body
             single = body[0] if len(body) == 1 else None
-            plain = not parameters(node.args) and not node.decorator_list and name not in self.escaped
-            if plain and isinstance(single, ast.Return) and single.value is not None:
-                found[name] = single.value
+            plain = len(parameters(node.args)) == len(node.args.args) and not node.args.defaults
+            if plain and not node.decorator_list and isinstance(single, ast.Return) and single.value is not None:
+                found[name] = Maker(tuple(a.arg for a in node.args.args), single.value)
         return found
 
     def evaluator(self, kernel: bool) -> Evaluator:

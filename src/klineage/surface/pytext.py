@@ -150,11 +150,17 @@ class PyText:
             parts.append(text if line in self.string_lines else text[min(columns, blank) :])
         return "".join(parts)
 
-    def apply(self, edits: Iterable[Edit]) -> str:
-        """New text. Edits inside another edit are dropped (the passes run again); equal spans keep the first."""
+    def apply(self, edits: Iterable[Edit], together: bool = False) -> str:
+        """New text. Edits inside another edit are dropped (the passes run again); equal spans keep the first.
+
+        With ``together`` the edits only make sense as a whole: when one would be lost, other than inside a removal,
+        the text stays as it is.
+        """
         kept: list[Edit] = []
         for edit in sorted(edits, key=lambda e: (e.start, -e.end)):
             if kept and edit.start < kept[-1].end:
+                if together and (kept[-1].text or edit.end > kept[-1].end):
+                    return self.source
                 continue
             kept.append(edit)
         parts: list[bytes] = []

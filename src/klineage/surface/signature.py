@@ -31,11 +31,11 @@ def constant_parameters(program: Program) -> list[Edit]:
                 top.append(f"{parameter.arg} = {literal}")
                 continue
             uses = _kernel_uses(program, function, parameter, value)
-            decorators = _decorator_edits(program, function, parameter.arg)
-            if uses is not None and decorators is not None:
+            if uses is not None and _decorators_allow(program, function, parameter.arg):
                 gone.add(parameter.arg)
-                edits += decorators + [Edit(*program.text.span(u), _guard(program, u, literal)) for u in uses]
+                edits += [Edit(*program.text.span(u), _guard(program, u, literal)) for u in uses]
         if gone:
+            edits += _decorator_edits(program, function, gone)
             edits += _without(program, name, gone) + _docstring_edits(program, function, gone)
             return edits + ([_at_top(program.text, function, top)] if top else [])
     return []
@@ -73,7 +73,7 @@ def single_results(program: Program) -> list[Edit]:
         index = _common_index(subscripts, calls)
         returns = [n for n in ast.walk(function) if isinstance(n, ast.Return)]
         nested = [n for n in ast.walk(function) if isinstance(n, ast.FunctionDef | ast.Lambda | ast.Yield)]
-        if index is None or len(nested) > 1 or not returns or function.returns is not None:
+        if index is None or len(nested) > 1 or not returns:
             continue
         elements = [_element(program, r, index) for r in returns]
         if all(e is not None for e in elements):
@@ -86,7 +86,7 @@ def single_results(program: Program) -> list[Edit]:
                 Edit(program.text.span(c.node)[1], program.text.span(s)[1], "")
                 for c, s in zip(calls, subscripts, strict=True)
             ]
-            return edits + calls_alone
+            return edits + calls_alone + _annotation_edits(program.text, function)
     return []
 
 
@@ -161,29 +161,42 @@ def _read_by_grid(program: Program, name: str, callers: list[str]) -> bool:
     return False
 
 
-def _decorator_edits(program: Program, function: ast.FunctionDef, name: str) -> list[Edit] | None:
-    """Take a folded parameter out of autotune keys and heuristics; None when a decorator needs it otherwise."""
-    edits: list[Edit] = []
+def _decorators_allow(program: Program, function: ast.FunctionDef, name: str) -> bool:
+    """True when decorators name a parameter only as an autotune key or as what a heuristic computes."""
     for node in program.decorator_strings(function).get(name, []):
-        parent = program.parents[id(node)]
-        if program.in_key_list(node) and isinstance(parent, ast.List):
-            edits += _drop_items(program.text, list(parent.elts), [node], program.text.span(parent)[0] + 1)
-        elif isinstance(parent, ast.Dict) and heuristic(function, name) is not None:
-            edits += _heuristic_edits(program, function, parent, node)
-        else:
-            return None
+        computed = isinstance(program.parents[id(node)], ast.Dict) and heuristic(function, name) is not None
+        if not computed and not program.in_key_list(node):
+            return False
+    return True
+
+
+def _decorator_edits(program: Program, function: ast.FunctionDef, gone: set[str]) -> list[Edit]:
+    """Take folded parameters out of autotune keys and heuristics."""
+    edits: list[Edit] = []
+    lists: dict[int, tuple[ast.AST, list[ast.Constant]]] = {}
+    for name in gone:
+        for node in program.decorator_strings(function).get(name, []):
+            parent = program.parents[id(node)]
+            lists.setdefault(id(parent), (parent, []))[1].append(node)
+    for owner, nodes in lists.values():
+        if isinstance(owner, ast.List):
+            edits += _drop_items(program.text, list(owner.elts), list(nodes), program.text.span(owner)[0] + 1)
+        elif isinstance(owner, ast.Dict):
+            edits += _heuristic_edits(program, function, owner, nodes)
     return edits
 
 
-def _heuristic_edits(program: Program, function: ast.FunctionDef, table: ast.Dict, key: ast.Constant) -> list[Edit]:
-    if len(table.keys) == 1:
+def _heuristic_edits(
+    program: Program, function: ast.FunctionDef, table: ast.Dict, keys: list[ast.Constant]
+) -> list[Edit]:
+    if len(table.keys) == len(keys):
         for decorator in function.decorator_list:
             if any(n is table for n in ast.walk(decorator)):
                 first, last = decorator.lineno, decorator.end_lineno or decorator.lineno
                 return [Edit(program.text.at(first), program.text.at(last + 1), "")]
     items = [_Pair(k, v) for k, v in zip(table.keys, table.values, strict=True) if k is not None]
-    gone = [i for i in items if i.key is key]
-    return _drop_items(program.text, items, gone, program.text.span(table)[0] + 1)
+    gone = [i for i in items if any(i.key is k for k in keys)]
+    return _drop_items(program.text, list(items), list(gone), program.text.span(table)[0] + 1)
 
 
 class _Pair(ast.AST):
@@ -301,6 +314,15 @@ def _element(program: Program, node: ast.Return, index: int) -> ast.expr | None:
     others = [e for i, e in enumerate(value.elts) if i != index]
     plain = all(not isinstance(e, ast.Starred) and pure(e, program, False) for e in others)
     return value.elts[index] if plain and not isinstance(value.elts[index], ast.Starred) else None
+
+
+def _annotation_edits(text: PyText, function: ast.FunctionDef) -> list[Edit]:
+    """Drop the ``-> annotation`` of a function whose result changed."""
+    if function.returns is None:
+        return []
+    start, end = text.outer_span(function.returns)
+    arrow = text.data.rindex(b"->", 0, start)
+    return [Edit(len(text.data[:arrow].rstrip()), end, "")]
 
 
 def _parenthesised(text: PyText, node: ast.expr) -> str:

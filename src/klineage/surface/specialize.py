@@ -47,7 +47,7 @@ def _settle(program: Program, step: Pass) -> Program:
     """One pass until it changes nothing."""
     for _ in range(STEPS_PER_ROUND):
         edits = step(program)
-        changed = program.text.apply(edits) if edits else program.text.source
+        changed = program.text.apply(edits, together=step not in _INDEPENDENT) if edits else program.text.source
         if changed == program.text.source:
             return program
         program = Program(changed, program.entry, program.facts)
@@ -63,6 +63,30 @@ _PASSES: tuple[Pass, ...] = (
     unused_parameters,
     single_results,
 )
+
+
+_INDEPENDENT = (unreachable, dead_code, dead_assignments)  # every edit of these stands on its own
+
+_ARCHITECTURES = {75: "volta_turing", 80: "ampere_ada", 86: "ampere_ada", 89: "ampere_ada", 90: "hopper",
+                  100: "blackwell", 103: "blackwell_ultra", 120: "blackwell_consumer"}  # fmt: skip
+
+
+def device_facts(capability: int) -> dict[str, object]:
+    """Facts for ``specialize`` that hold on one architecture: 90 for sm_90.
+
+    They answer the questions expert packages ask of the device at run time, so that a kernel judged for one target
+    is reduced to the path it takes there.
+    """
+    return {
+        "infer_device_arch()": _ARCHITECTURES.get(capability, f"sm_{capability}"),
+        "infer_device()": "cuda",
+        "IS_NVIDIA_HOPPER": capability == 90,
+        "IS_NVIDIA_BLACKWELL": 100 <= capability < 130,
+        "IS_NVIDIA": True,
+        "IS_AMD": False,
+        "torch.cuda.get_device_capability()": (capability // 10, capability % 10),
+        "torch.cuda.get_device_capability(0)": (capability // 10, capability % 10),
+    }
 
 
 def equivalence_note(before: str, after: str) -> str:

@@ -9,7 +9,7 @@ from .package import statement_keys
 from .program import Program
 from .prune import removal
 from .purity import pure
-from .pytext import Edit
+from .pytext import SCOPES, Edit
 
 _ASSIGNMENTS = ast.Assign | ast.AnnAssign | ast.AugAssign
 
@@ -30,8 +30,41 @@ def dead_assignments(program: Program) -> list[Edit]:
                 block = getattr(owner, field, None)
                 if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
                     continue
-                edits += _block(program, block, [s for s in block if id(s) in removable and _targets(s) <= dead])
+                gone = [s for s in block if id(s) in removable and _targets(s) <= dead]
+                over = [s for s in block if s not in gone and id(s) in removable and _overwritten(s, block, function)]
+                edits += _block(program, block, [s for s in block if s in gone or s in over])
     return edits
+
+
+def _overwritten(statement: ast.stmt, block: list[ast.stmt], function: ast.FunctionDef) -> bool:
+    """True when a name is assigned again, later in the same block, before anything can read it."""
+    names = _targets(statement)
+    if len(names) != 1 or isinstance(statement, ast.AugAssign):
+        return False
+    (name,) = names
+    inner = [n for n in ast.walk(function) if isinstance(n, SCOPES) and n is not function]
+    if any(isinstance(n, ast.Try) for n in ast.walk(function)) or any(_reads(n, name) for n in inner):
+        return False
+    for later in block[block.index(statement) + 1 :]:
+        if _reads(later, name) or any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(later)):
+            return False
+        if isinstance(later, ast.Assign) and any(name in _names(t) for t in later.targets):
+            return True
+    return False
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and part.id == name and not isinstance(part.ctx, ast.Store):
+            return True
+        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name) and part.target.id == name:
+            return True
+    return False
+
+
+def _names(target: ast.expr) -> set[str]:
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    return {p.id for p in parts if isinstance(p, ast.Name)}
 
 
 def _block(program: Program, block: list[ast.stmt], gone: list[ast.stmt]) -> list[Edit]:
