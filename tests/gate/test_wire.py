@@ -31,6 +31,7 @@ def entry(**fields: Any) -> dict[str, Any]:
         frame({"tree": {}, "sizes": []})[:-1],
         frame({"tree": {}, "sizes": []}) + b"x",
         frame(b"[" * 100_000),
+        frame(b'{"sizes": [], "tree": {"x": ' + b"[" * 900 + b"]" * 900 + b"}}"),
         frame({"tree": {}}),
         frame({"tree": [], "sizes": []}),
         frame({"tree": {}, "sizes": [-1]}),

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """What a cubin is made of: registers and stack from its ELF notes, instructions from nvdisasm, cached by code."""
 
 from __future__ import annotations
@@ -7,7 +8,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import struct
 import subprocess
@@ -19,17 +19,19 @@ from pathlib import Path
 from ..errors import EnvironmentLackError, HarnessError
 
 _TOOL_S = 60.0
-_CACHE_VERSION = "1"
+_CACHE_VERSION = "2"
 _NV_INFO_REGCOUNT, _NV_INFO_FRAME_SIZE, _NV_INFO_MIN_STACK = 0x2F, 0x11, 0x12
 _LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
+_SCHEDULING = re.compile(r"\s+[?&]\S.*$")  # "?trans5", "&req={1}": some versions print them for some targets
 _OPCODE = re.compile(r"^(?:@!?U?P[T0-9]+\s+)?([A-Z][A-Za-z0-9_.]*)")
 _BRANCH = re.compile(r"\b(?:BRA|BRX|JMP|CALL)\S*.*?\b0x([0-9a-f]+)$")
 _WIDE = {"LDG", "STG", "LDS", "STS", "LDGSTS", "LDL", "STL"}
-_COUNTED = frozenset(
-    """HGMMA QGMMA IGMMA HMMA IMMA QMMA DMMA UTCHMMA UTCQMMA UTCOMMA UTCIMMA LDTM STTM WARPGROUP
-    LDG STG LDGSTS LDS STS LDSM STSM LDL STL LDC ULDC UTMALDG UTMASTG UBLKCP ATOM ATOMG ATOMS RED REDG
-    BAR SYNCS SHFL MUFU FFMA FADD FMUL FMNMX HFMA2 HADD2 HMUL2 IMAD BRA CALL""".split()
-)
+_COUNTED = frozenset({
+    "HGMMA", "QGMMA", "IGMMA", "HMMA", "IMMA", "QMMA", "DMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA", "LDTM",
+    "STTM", "WARPGROUP", "LDG", "STG", "LDGSTS", "LDS", "STS", "LDSM", "STSM", "LDL", "STL", "LDC", "ULDC", "UTMALDG",
+    "UTMASTG", "UBLKCP", "ATOM", "ATOMG", "ATOMS", "RED", "REDG", "BAR", "SYNCS", "SHFL", "MUFU", "FFMA", "FADD",
+    "FMUL", "FMNMX", "HFMA2", "HADD2", "HMUL2", "IMAD", "BRA", "CALL",
+})  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +59,20 @@ class Sass:
     loop_instructions: int
     loop_mma_flops: int
     loop_load_bytes: int
+    loop: dict[str, int]  # mix of the innermost loops with "loops", "mma_flops", "load_bytes"; empty without loops
 
 
 def parse_cubin(data: bytes) -> Cubin:
     """Read a 64-bit cubin ELF image. Raises ValueError when it is not one."""
     try:
         return _parse_elf(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise ValueError(f"not a cubin: {error}") from None
 
 
 def _parse_elf(data: bytes) -> Cubin:
     if data[:5] != b"\x7fELF\x02":
-        raise ValueError("not a cubin: no 64-bit ELF header")
+        raise ValueError("no 64-bit ELF header")
     (table,) = struct.unpack_from("<Q", data, 0x28)
     entry_bytes, count, names_index = struct.unpack_from("<HHH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * entry_bytes) for i in range(count)]
@@ -81,6 +84,8 @@ def _parse_elf(data: bytes) -> Cubin:
         name = data[start : data.index(b"\0", start)].decode()
         if name.startswith(".text."):
             code.append(data[offset : offset + size])
+            if sum(map(len, code)) > len(data):
+                raise ValueError("sections overlap")
         elif name == ".nv.info":
             facts = _parse_info(data[offset : offset + size])
     stack = max(facts.get(_NV_INFO_FRAME_SIZE, 0), facts.get(_NV_INFO_MIN_STACK, 0))
@@ -137,7 +142,7 @@ class Inspector:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
                 json.dump(dataclasses.asdict(sass), file)
-            os.replace(file.name, path)
+            Path(file.name).replace(path)
 
     def _path(self, key: str) -> Path:
         return self._directory / key[:2] / f"{key}.json"
@@ -193,6 +198,7 @@ def _disassemble(codes: list[bytes], arch: int) -> list[str]:
 
 
 def _relative(text: str, start: int) -> str:
+    text = _SCHEDULING.sub("", text)
     branch = _BRANCH.search(text)
     if branch is None:
         return text
@@ -207,8 +213,15 @@ def _read_sass(text: str) -> Sass:
         opcode = _OPCODE.match(line)
         opcodes.append(opcode.group(1) if opcode else "")
         _count(opcodes[-1], mix)
-    body = _innermost(code)
+    body, loops = _innermost(code)
     mix["loop"] = len(body)
+    loop: collections.Counter[str] = collections.Counter()
+    for i in body:
+        _count(opcodes[i], loop)
+    if body:
+        loop["loops"] = loops
+        loop["mma_flops"] = sum(_mma_flops(opcodes[i]) for i in body)
+        loop["load_bytes"] = sum(_load_bytes(opcodes[i]) for i in body)
     body = body or set(range(len(code)))
     normal = "\n".join(line for (_, line), opcode in zip(code, opcodes, strict=True) if opcode != "NOP")
     return Sass(
@@ -217,6 +230,7 @@ def _read_sass(text: str) -> Sass:
         loop_instructions=sum(opcodes[i] != "NOP" for i in body),
         loop_mma_flops=sum(_mma_flops(opcodes[i]) for i in body),
         loop_load_bytes=sum(_load_bytes(opcodes[i]) for i in body),
+        loop=dict(loop),
     )
 
 
@@ -233,9 +247,9 @@ def _count(opcode: str, mix: collections.Counter[str]) -> None:
             mix[f"{base}.{width}"] += 1
 
 
-def _innermost(code: list[tuple[int, str]]) -> set[int]:
-    """Indices of the instructions in loops that hold no other loop. The trap after the end, a branch to itself, is
-    no loop."""
+def _innermost(code: list[tuple[int, str]]) -> tuple[set[int], int]:
+    """Indices of the instructions in loops that hold no other loop, and the number of these loops. The trap after
+    the end, a branch to itself, is no loop."""
     at = {address: i for i, (address, _) in enumerate(code)}
     loops: list[tuple[int, int]] = []
     for i, (_, line) in enumerate(code):
@@ -245,7 +259,7 @@ def _innermost(code: list[tuple[int, str]]) -> set[int]:
             if target is not None and target < i:
                 loops.append((target, i))
     inner = [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in loops)]
-    return {i for start, end in inner for i in range(start, end + 1)}
+    return {i for start, end in inner for i in range(start, end + 1)}, len(inner)
 
 
 def _mma_flops(opcode: str) -> int:

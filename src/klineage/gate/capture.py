@@ -1,4 +1,6 @@
-# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeStubs=false, reportMissingParameterType=false
 """Capture every Triton launch a module makes, with no GPU: nothing is executed.
 
 Triton asks ``triton.runtime.driver.active`` for the target, the device, the launcher and the loader of binaries.
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -20,41 +23,30 @@ from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 import triton.testing
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version
+from triton.compiler import ASTSource
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.cache import triton_key
+from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from ..model import TARGETS, Target
 from . import binary
+from .compile import Arg
 
 MAX_THREADS_PER_BLOCK = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ programming guide, technical specifications
 MAX_LAUNCHES = 4096
+_PATIENCE = 4  # times as many configurations are tried while none has compiled
 
 
 class LaunchError(Exception):
     """A launch that the hardware or this harness refuses; the message is one line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Arg:
-    """One argument of a launch. ``value`` holds a scalar, or shape, stride and dtype of a tensor, as JSON values;
-    ``input`` is the index of the entry's input whose storage the tensor shares."""
-
-    name: str
-    type: str  # Triton's type: "*fp16", "i32", "tensordesc<fp16[128,64]>"
-    divisible_by: int
-    value: Any
-    input: int | None = None
-
-    @property
-    def label(self) -> str:
-        """``name:type``, with ``/16`` when the value is known to be divisible by 16."""
-        return f"{self.name}:{self.type}" + (f"/{self.divisible_by}" if self.divisible_by > 1 else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +86,7 @@ class Capture:
         self._tuners: list[Autotuner] = []
         self._trial_config: str | None = None
         self._tried = self._worked = 0
+        self._first_error: Exception | None = None
 
     def record(self, launch: Launch) -> None:
         """Keep a launch. Raises LaunchError when its grid is beyond the hardware or there are too many launches."""
@@ -123,6 +116,9 @@ class Capture:
         outer, self._trial_config = self._trial_config, self._trial_config or "benchmark"
         try:
             kernel_call()
+        except Exception as error:
+            self._first_error = self._first_error or error
+            raise
         finally:
             self._trial_config = outer
         value = self._score(self.launches[before:], self.target)
@@ -132,21 +128,21 @@ class Capture:
         """Autotuner.run with our benchmark."""
         tuner.__dict__["do_bench"] = self.do_bench  # also where the user gave one: nothing can be timed here
         tuner.cache_results = False
-        counts, self._tried, self._worked = (self._tried, self._worked), 0, 0
+        saved = self._tried, self._worked, self._first_error
+        self._tried, self._worked, self._first_error = 0, 0, None
         self._tuners.append(tuner)
         try:
             return original(tuner, *args, **kwargs)
         finally:
             self._tuners.pop()
-            self._tried, self._worked = counts
+            self._tried, self._worked, self._first_error = saved
 
     def bench(
         self, original: Callable[..., Any], tuner: Autotuner, *args: Any, config: Any, **meta: Any
     ) -> list[float]:
-        """Autotuner._bench, skipped once enough configurations have been compiled."""
-        worst = [math.inf] * 3
-        if self._worked and self._tried >= self._max_configs:
-            return worst
+        """Autotuner._bench, skipped once enough configurations have been tried."""
+        if self._tried >= self._max_configs * (1 if self._worked else _PATIENCE):
+            return [math.inf] * 3
         self._tried += 1
         outer, self._trial_config = self._trial_config, str(config)
         try:
@@ -155,6 +151,12 @@ class Capture:
             self._trial_config = outer
         self._worked += math.isfinite(timings[0])
         return timings
+
+    def refuse_hopeless(self) -> None:
+        """Raise what the first configuration raised when none has worked: the final launch would say the same after
+        compiling once more."""
+        if self._first_error is not None and not self._worked and not self.trial:
+            raise self._first_error
 
     def spread(self, configs: list[Any]) -> list[Any]:
         """The configurations to try first, evenly spread over the list, then the rest."""
@@ -300,41 +302,61 @@ def _describe(value: Any) -> Any:
 
 def install(capture: Capture) -> None:
     """Make Triton compile for the capture's target and record into it."""
-    make_cubin, launch = CUDABackend.make_cubin, JITFunction.run
-    run, bench, prune = Autotuner.run, Autotuner._bench, Autotuner.prune_configs
+    backend: Any = CUDABackend
+    function: Any = JITFunction
+    tuner: Any = Autotuner
+    make_cubin, launch = backend.make_cubin, function.run
+    run, bench, prune = tuner.run, tuner._bench, tuner.prune_configs
 
     def make_cubin_and_note_spills(self: Any, src: Any, metadata: dict[str, Any], *rest: Any) -> Any:
+        if metadata["shared"] > capture.target.smem_per_block_bytes:
+            # as the loader would say after ptxas, which takes longest just here
+            raise OutOfResources(metadata["shared"], capture.target.smem_per_block_bytes, "shared memory")
         log = io.StringIO()
-        triton.knobs.nvidia.dump_ptxas_log = True  # Triton runs ptxas -v anyway and can print what it said
+        knobs.nvidia.dump_ptxas_log = True  # Triton runs ptxas -v anyway and can print what it said
         try:
             with contextlib.redirect_stdout(log):  # on failure Triton prints the whole PTX as well
                 cubin = make_cubin(self, src, metadata, *rest)
         finally:
-            triton.knobs.nvidia.dump_ptxas_log = False
+            knobs.nvidia.dump_ptxas_log = False
         metadata["klineage_spill_bytes"] = binary.spill_bytes(log.getvalue())  # cached with the kernel
         return cubin
 
     def note_kernel(self: Any, *args: Any, **kwargs: Any) -> Any:
         capture.current = self.fn.__name__
+        capture.refuse_hopeless()
         return launch(self, *args, **kwargs)
 
     def note_time(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
         if not cache_hit:
             capture.compile_seconds[metadata["hash"]] = times.total / 1e6
 
-    CUDABackend.make_cubin = make_cubin_and_note_spills
-    JITFunction.run = note_kernel
-    Autotuner.run = lambda self, *args, **kwargs: capture.tune(run, self, *args, **kwargs)
-    Autotuner._bench = lambda self, *args, **kwargs: capture.bench(bench, self, *args, **kwargs)
-    Autotuner.prune_configs = lambda self, *args, **kwargs: capture.spread(prune(self, *args, **kwargs))
+    backend.make_cubin = make_cubin_and_note_spills
+    function.run = note_kernel
+    tuner.run = lambda self, *args, **kwargs: capture.tune(run, self, *args, **kwargs)
+    tuner._bench = lambda self, *args, **kwargs: capture.bench(bench, self, *args, **kwargs)
+    tuner.prune_configs = lambda self, *args, **kwargs: capture.spread(prune(self, *args, **kwargs))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = capture.do_bench
-    triton.knobs.compilation.listener = note_time
+    knobs.compilation.listener = note_time
     triton.runtime.driver.set_active(CaptureDriver(capture))
 
 
 def warm_up() -> None:
     """Do once, before forking, what every compilation needs: hash Triton itself, ask the tools for their versions,
-    load the compiler's dialects and code generators."""
+    import what torch and Triton import late."""
     triton_key()
     for target in TARGETS.values():
         get_ptxas_version(target.arch)
+    for name in ("triton.experimental.gluon.nvidia.hopper", "triton.experimental.gluon.nvidia.blackwell"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    torch.empty_like(torch.empty(2, 2, device="meta"))  # on meta this is Python code with seconds of imports
+    source = ASTSource(_store_one, signature={"x": "*fp32"})
+    with knobs.compilation.scope():
+        knobs.compilation.always_compile = True  # from the cache it would load no compiler
+        triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+@triton.jit
+def _store_one(x):  # Triton refuses annotations here
+    tl.store(x, 1.0)

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """Compile every launch that a kernel module makes on given cases, in a worker, and report what each is made of."""
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pydantic import ValidationError
 from ..errors import KernelError
 from ..model import Kernel, LaunchReport, Target, content_hash
 from .binary import Cubin, Inspector, Sass, parse_cubin
-from .capture import Arg
 from .occupancy import occupancy
 from .wire import Payload
 from .workers import JobResult, Limits, Zygote
@@ -28,6 +28,23 @@ InputSpec = tuple[Any, ...]
 """("tensor", shape, stride, dtype[, offset in elements]), ("data", tensor or array), or ("value", scalar)."""
 
 FailureKind = Literal["", "compile", "resources", "host", "no_launch", "worker"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arg:
+    """One argument of a launch. ``value`` holds a scalar, or shape, stride and dtype of a tensor, as JSON values;
+    ``input`` is the index of the entry's input whose storage the tensor shares."""
+
+    name: str
+    type: str  # Triton's type: "*fp16", "i32", "tensordesc<fp16[128,64]>"
+    divisible_by: int
+    value: Any
+    input: int | None = None
+
+    @property
+    def label(self) -> str:
+        """``name:type``, with ``/16`` when the value is known to be divisible by 16."""
+        return f"{self.name}:{self.type}" + (f"/{self.divisible_by}" if self.divisible_by > 1 else "")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +141,7 @@ def compile_kernel(
     }
     job = zygote.run(_JOB, payload, limits)
     if job.value is None:
-        return _failed(job, "worker", job.error)
+        return _failed(job, "worker", f"compiling ended early: {job.error}")
     try:
         return _outcome(job, job.value, target, _inspector(zygote.cache_dir))
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
@@ -197,5 +214,6 @@ def _report(launch: dict[str, Any], cubin: Cubin, sass: Sass, target: Target) ->
         occupancy=occupancy(target, cubin.registers, launch["smem_bytes"], threads),
         sass=sass.mix,
         sass_hash=sass.hash,
+        loop_sass=sass.loop,
         compile_s=launch["compile_s"],
     )

@@ -1,3 +1,5 @@
+# pyright: reportPrivateUsage=false, reportMissingTypeStubs=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """The worker's side of compiling: run the entry on inputs without values and collect the launches."""
 
 from __future__ import annotations
@@ -7,6 +9,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +138,8 @@ class _Job:
         line = getattr(innermost.node, "lineno", None)
         source = (innermost.src or "").splitlines()
         text = f": {source[line - 1].strip()[:120]}" if line and line <= len(source) else ""
+        name = re.match(r"def (\w+)", innermost.src or "")  # it may be a function that the kernel calls
+        kernel = name.group(1) if name else kernel
         return f"{(message or 'compilation failed')[:300]} (line {line} of {kernel}{text})"
 
     def _line_of(self, error: BaseException) -> str:

@@ -84,9 +84,15 @@ def limit_resources(cpu_s: int, memory_bytes: int | None, file_bytes: int) -> No
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes is not None:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes,) * 2)
+        most = mapped + memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # out of memory: this process goes first
+
+
+def landlock_version() -> int:
+    """Version of the kernel's Landlock interface; 0 or less where there is none."""
+    return _libc.syscall(_SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
 
 
 def forbid_writes_outside(writable: list[str]) -> bool:
@@ -94,7 +100,7 @@ def forbid_writes_outside(writable: list[str]) -> bool:
 
     Holds for this process and its descendants, for good. False when the kernel lacks Landlock.
     """
-    abi = _libc.syscall(_SYS_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
+    abi = landlock_version()
     if abi < 1:
         return False
     write_file, truncate = 1 << 1, 1 << 14 if abi >= 3 else 0

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 # pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 """Make host code believe it has a CUDA device: tensors say they are on ``cuda:0`` while they live elsewhere.
 
@@ -40,7 +41,7 @@ class PretendCuda(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Sequence[type],  # noqa: ARG002
+        types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:

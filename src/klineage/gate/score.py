@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """A static score for choosing between autotuner configurations without hardware."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """Payloads as one framed message: a JSON header and raw buffers. Nothing is ever unpickled.
 
 A payload is a dict of JSON values, ``bytes``, numpy arrays and torch tensors (any dtype torch can view as bytes,
@@ -213,7 +214,7 @@ def _pack_array(array: np.ndarray[Any, Any], buffers: list[Buffer]) -> Any:
         _TAG: "ndarray",
         "dtype": array.dtype.str,
         "shape": list(array.shape),
-        "buffer": _add(buffers, memoryview(flat).cast("B")),
+        "buffer": _add(buffers, memoryview(cast(Any, flat)).cast("B")),
     }
 
 
@@ -236,11 +237,14 @@ def _pack_tensor(tensor: Any, buffers: list[Buffer]) -> Any:
     flat = plain.as_strided((span,), (1,)).contiguous()
     raw = flat.view(torch.uint8).numpy() if span else np.empty(0, np.uint8)
     entry = {"dtype": dtype, "shape": shape, "stride": stride}
-    return {_TAG: "tensor", **entry, "buffer": _add(buffers, memoryview(raw).cast("B"))}
+    return {_TAG: "tensor", **entry, "buffer": _add(buffers, memoryview(cast(Any, raw)).cast("B"))}
 
 
 def _unpack_root(tree: Any, buffers: list[bytearray], max_bytes: int) -> Payload:
-    value = _unpack(tree, buffers, max_bytes)
+    try:
+        value = _unpack(tree, buffers, max_bytes)
+    except RecursionError:
+        raise WireError("the payload is nested too deeply") from None
     if not isinstance(value, dict):
         raise WireError("the payload is not a dict")
     return cast(Payload, value)

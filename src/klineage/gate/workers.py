@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..errors import HarnessError
 from . import wire
@@ -107,7 +107,8 @@ class Zygote:
 
     @property
     def isolation(self) -> tuple[str, ...]:
-        """The namespaces in force ("pid", "net", ...); empty where the kernel allows none."""
+        """What confines the jobs: namespaces ("user", "pid", "net", "ipc", "mount"), "proc" (only their own
+        processes are visible), "landlock" (no writing outside their directory); empty where the kernel allows none."""
         return self._current().isolation
 
     def run(self, function: str, payload: Payload, limits: Limits | None = None) -> JobResult:
@@ -407,7 +408,7 @@ def _read_answer(reader: wire.FrameReader) -> tuple[Outcome | None, Payload | No
         return "error", None, f"malformed answer: {error}", ""
     outcome, value = answer.get("outcome"), answer.get("value")
     if outcome == "ok" and isinstance(value, dict):
-        return "ok", value, "", ""
+        return "ok", cast(Payload, value), "", ""
     if outcome in ("error", "exited") and isinstance(answer.get("error"), str):
         return outcome, None, str(answer["error"])[:1000], str(answer.get("traceback", ""))[:20_000]
     return "error", None, "malformed answer: the function did not return a dict", ""

@@ -1,3 +1,4 @@
+# pyright: reportMissingTypeStubs=false
 """The worker server: a process that has imported torch and triton once and forks a fresh child for every job.
 
 Run as a script by klineage.gate.workers (never imported there): ``zygote.py <control descriptor> <flavour>``.
@@ -54,6 +55,10 @@ class _Job:
     directory: Path
 
 
+def _ignore(_number: int, _frame: object) -> None:
+    """A handler, so that the wake-up descriptor is written to."""
+
+
 class _Server:
     def __init__(self, control: socket.socket, workdir: Path) -> None:
         self.control = control
@@ -63,14 +68,15 @@ class _Server:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
         """Serve jobs until the parent closes the control socket or ends."""
         while True:
             waiting = {job.status.fileno(): job for job in self.jobs.values()}
-            ready, _, _ = select.select([self.control, self.wake_read, *waiting], [], [])
+            listen = [self.control.fileno(), self.wake_read, *waiting]
+            ready, _, _ = select.select(listen, [], [])
             if self.wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     while os.read(self.wake_read, 4096):
@@ -80,7 +86,7 @@ class _Server:
                 job = waiting.get(descriptor)
                 if job is not None and job.pid in self.jobs:
                     self._kill(job)
-            if self.control in ready and not self._accept():
+            if self.control.fileno() in ready and not self._accept():
                 break
         for job in list(self.jobs.values()):
             self._kill(job)
@@ -249,6 +255,8 @@ def main() -> None:
         isolate.die_with_parent()
         if "mount" in protections and isolate.mount_own_proc():
             protections.append("proc")
+    if isolate.landlock_version() >= 1:
+        protections.append("landlock")
     isolate.adopt_orphans()
     _import_flavour(flavour)
     gc.collect()
