@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from ..errors import KernelError
 from .source import Function, Launch, Module
+
+Items = Sequence[cst.Arg] | Sequence[cst.Param]
 
 
 class Editor:
@@ -17,11 +21,12 @@ class Editor:
     def __init__(self, module: Module) -> None:
         self.module = module
         self._edits: list[tuple[int, int, str]] = []
+        self._removed: dict[cst.CSTNode, tuple[Items, set[cst.CSTNode]]] = {}  # by the list's first item
 
     @property
     def count(self) -> int:
         """Edits collected so far."""
-        return len(self._edits)
+        return len(self._edits) + sum(len(gone) for _, gone in self._removed.values())
 
     def replace_span(self, start: int, end: int, text: str) -> None:
         """Replace bytes [start, end)."""
@@ -64,7 +69,7 @@ class Editor:
             if arg.keyword is not None and arg.keyword.value == name:
                 self.replace(arg.value, value)
                 return
-        self._append_item(call, [a for a in call.args], f"{name}={value}")
+        self._append_item(call, list(call.args), f"{name}={value}")
 
     def append_argument(self, call: cst.Call, text: str) -> None:
         """Append an argument (``name=value`` or positional text)."""
@@ -116,7 +121,7 @@ class Editor:
         data = self.module.data
         parts: list[bytes] = []
         at = 0
-        for start, end, text in sorted(self._edits, key=lambda e: (e[0], e[1])):
+        for start, end, text in sorted([*self._edits, *self._removals()], key=lambda e: (e[0], e[1])):
             if start < at:
                 raise KernelError("two edits overlap", "report this move as a bug")
             parts += [data[at:start], text.encode()]
@@ -159,17 +164,32 @@ class Editor:
         end = self._item_end(items[-1])
         self.replace_span(end, end, f", {text}")
 
-    def _remove_item(self, items: list[cst.Arg] | list[cst.Param], item: cst.CSTNode) -> None:
-        index = next(i for i, candidate in enumerate(items) if candidate is item)
-        if index + 1 < len(items):
-            self.replace_span(self.module.span(item)[0], self.module.span(items[index + 1])[0], "")
-        elif index > 0:
-            self.replace_span(self._item_end(items[index - 1]), self._item_end(item), "")
-        else:
-            start, _ = self.module.span(item)
-            end = self._item_end(item)
-            rest = self.module.data[end:]
-            stripped = rest.lstrip()
-            if stripped.startswith(b","):
-                end += len(rest) - len(stripped) + 1
-            self.replace_span(start, end, "")
+    def _remove_item(self, items: Items, item: cst.CSTNode) -> None:
+        self._removed.setdefault(items[0], (items, set()))[1].add(item)
+
+    def _removals(self) -> list[tuple[int, int, str]]:
+        """Deletions of arguments and parameters with their commas; neighbours go in one piece."""
+        edits: list[tuple[int, int, str]] = []
+        for items, gone in self._removed.values():
+            index = 0
+            while index < len(items):
+                if items[index] not in gone:
+                    index += 1
+                    continue
+                first = index
+                while index < len(items) and items[index] in gone:
+                    index += 1
+                edits.append((*self._run_span(items, first, index), ""))
+        return edits
+
+    def _run_span(self, items: Items, first: int, after: int) -> tuple[int, int]:
+        """Bytes of the items [first, after) and of the commas that go with them."""
+        if after < len(items):
+            return self.module.span(items[first])[0], self.module.span(items[after])[0]
+        end = self._item_end(items[-1])
+        if first > 0:
+            return self._item_end(items[first - 1]), end
+        rest = self.module.data[end:]
+        stripped = rest.lstrip()
+        comma = len(rest) - len(stripped) + 1 if stripped.startswith(b",") else 0
+        return self.module.span(items[first])[0], end + comma
