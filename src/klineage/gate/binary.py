@@ -1,3 +1,4 @@
+# pyright: reportMissingTypeStubs=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """What a cubin is made of: registers and stack from its ELF notes, instructions from nvdisasm, cached by code."""
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from ..errors import EnvironmentLackError, HarnessError
 
 _TOOL_S = 60.0
-_CACHE_VERSION = "2"
+_CACHE_VERSION = "3"
 _NV_INFO_REGCOUNT, _NV_INFO_FRAME_SIZE, _NV_INFO_MIN_STACK = 0x2F, 0x11, 0x12
 _LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
 _SCHEDULING = re.compile(r"\s+[?&]\S.*$")  # "?trans5", "&req={1}": some versions print them for some targets
@@ -245,6 +246,8 @@ def _count(opcode: str, mix: collections.Counter[str]) -> None:
         width = next((w for w in ("128", "64") if w in parts), None)
         if width:
             mix[f"{base}.{width}"] += 1
+        if base == "LDG":
+            mix.update(f"LDG.{hint}" for hint in ("EL", "EF") if hint in parts)  # evict last, evict first
 
 
 def _innermost(code: list[tuple[int, str]]) -> tuple[set[int], int]:
