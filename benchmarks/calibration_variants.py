@@ -245,9 +245,67 @@ def _elementwise() -> list[Variant]:
     return found
 
 
+def held_out() -> list[Variant]:
+    """Variants at the bench shapes of the shipped tasks, never fitted on: they say how far the fit carries."""
+    found: list[Variant] = []
+
+    def add(family: str, label: str, launcher: str, inputs: tuple[Spec, ...], **params: Any) -> None:
+        found.append(Variant(f"held-{family}/{label}", f"held-{family}", launcher, inputs, params))
+
+    tile = {"BM": 128, "BN": 128, "BK": 64}
+    oblong = _operands(2048, 4096, 1024, "bf16")
+    for label, params in (
+        ("128x128x64-s3-w8", {**tile, "num_warps": 8}),
+        ("128x256x64-s4-w8", {**tile, "BN": 256, "STAGES": 4, "num_warps": 8}),
+        ("128x128x64-s1-w4", {**tile, "STAGES": 1}),
+        ("64x64x32-s3-w4", {"BM": 64, "BN": 64, "BK": 32}),
+        ("32x64x32-s2-w4", {"BM": 32, "BN": 64, "BK": 32, "STAGES": 2, "EVEN": False}),
+        ("32x32x32-s1-w4-g0-masked", {"BM": 32, "BN": 32, "BK": 32, "STAGES": 1, "GROUP": 0, "EVEN": False}),
+        ("ieee-32x32x32-s1-w4", {"BM": 32, "BN": 32, "BK": 32, "STAGES": 1, "PRECISION": "ieee", "UPCAST": True}),
+        ("ieee-64x32x16-s2-w4", {"BM": 64, "BN": 32, "BK": 16, "STAGES": 2, "PRECISION": "ieee", "UPCAST": True}),
+    ):
+        add("matmul", label, "matmul", oblong, **params)
+    add("matmul", "descriptor-128x128x64-s3-w4", "matmul_descriptor", oblong, **tile, num_warps=4)
+    add("matmul", "persistent-128x128x64-s3-w8", "matmul_persistent", oblong, **tile)
+    add("matmul", "split2-128x128x64-s3-w8", "matmul_splitk", oblong, **tile, SPLIT=2, num_warps=8)
+    bias = (*_operands(4096, 4096, 4096), ("fp16", (4096,)))
+    for epilogue in ("fused", "separate"):
+        add("epilogue", f"{epilogue}-128x128x64-s3-w8", "matmul", bias, **tile, num_warps=8, epilogue=epilogue)
+        small = {"BM": 32, "BN": 32, "BK": 32, "STAGES": 1, "GROUP": 0, "EVEN": False, "epilogue": epilogue}
+        add("epilogue", f"{epilogue}-32x32x32-s1-w4", "matmul", bias, **small)
+    ln = (("fp16", (8192, 4096)), ("fp16", (4096,)), ("fp16", (4096,)))
+    add("layernorm", "one-w2", "layernorm", ln, num_warps=2)
+    add("layernorm", "one-w4", "layernorm", ln, num_warps=4)
+    add("layernorm", "one-w32", "layernorm", ln, num_warps=32)
+    for width in (256, 512, 2048):
+        add("layernorm", f"three-{width}-w4", "layernorm", ln, mode="three", BLOCK=width, num_warps=4)
+    rms = (("fp16", (8192, 4096)), ("fp16", (4096,)))
+    for warps in (1, 4, 16):
+        add("rmsnorm", f"one-w{warps}", "rmsnorm", rms, num_warps=warps)
+    for width in (256, 2048):
+        add("rmsnorm", f"two-{width}-w4", "rmsnorm", rms, mode="two", BLOCK=width, num_warps=4)
+    add("rmsnorm", "rows4-w8", "rmsnorm", rms, mode="rows", ROWS=4)
+    sm: tuple[Spec, ...] = (("fp32", (8192, 4096)),)
+    for warps in (2, 8, 32):
+        add("softmax", f"one-w{warps}", "softmax", sm, num_warps=warps)
+    for mode in ("online", "three"):
+        for width in (256, 2048):
+            add("softmax", f"{mode}-{width}-w4", "softmax", sm, mode=mode, BLOCK=width, num_warps=4)
+    ce = (("bf16", (4096, 32000)), ("label:32000", (4096,)))
+    for width, warps, online in ((256, 4, True), (2048, 8, True), (32768, 16, True), (256, 4, False), (1024, 4, False)):
+        params = {"BLOCK": width, "ONLINE": online, "GRAD": True, "num_warps": warps}
+        add("cross_entropy", f"{'online' if online else 'two'}-{width}-w{warps}", "cross_entropy", ce, **params)
+    pair = (("fp16", (8192, 14336)),) * 2
+    for width, warps in ((256, 4), (512, 4), (1024, 8), (4096, 8)):
+        add("swiglu", f"flat-{width}-w{warps}", "swiglu", pair, BLOCK=width, num_warps=warps)
+    for mode, warps in (("row", 8), ("row", 32), ("tiled", 4)):
+        add("swiglu", f"{mode}-w{warps}", "swiglu", pair, mode=mode, BLOCK=256, num_warps=warps)
+    return found
+
+
 def variants() -> list[Variant]:
     """All variants, names unique."""
-    found = [*_matmul_cube(), *_matmul_shapes(), *_rmsnorm(), *_rows(), *_elementwise()]
+    found = [*_matmul_cube(), *_matmul_shapes(), *_rmsnorm(), *_rows(), *_elementwise(), *held_out()]
     names = [v.name for v in found]
     if len(set(names)) != len(names):
         raise ValueError(f"variant names repeat: {sorted({n for n in names if names.count(n) > 1})}")
