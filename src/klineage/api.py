@@ -65,7 +65,7 @@ class Session:
     def walk(self, name: str, budget: WalkBudget | None = None) -> Lineage:
         """Walk a task's expert backward."""
         judge = self.judge(name)
-        expert = judge.task.expert()
+        expert = judge.task.expert(self.target)
         if expert is None:
             raise TaskError(f"task {judge.task.name} names no expert", "add EXPERT to the task file")
         return walk_with(judge, self.store, expert, budget, self.progress)
@@ -94,14 +94,12 @@ class Session:
     ) -> OptimizeReport:
         """Apply skills to a task's kernel: the file given, else the task's naive start, else its expert."""
         judge = self.judge(name)
-        start = read_kernel(kernel_path) if kernel_path else judge.task.naive() or judge.task.expert()
+        start = read_kernel(kernel_path) if kernel_path else judge.task.naive() or judge.task.expert(self.target)
         if start is None:
             raise TaskError(f"task {judge.task.name} has no kernel to start from", "pass --kernel FILE")
         return self._optimize(judge, start, budget, skills)
 
-    def _optimize(
-        self, judge: TaskGate, start: Kernel, budget: int, skills: Sequence[Skill] | None
-    ) -> OptimizeReport:
+    def _optimize(self, judge: TaskGate, start: Kernel, budget: int, skills: Sequence[Skill] | None) -> OptimizeReport:
         known = list(skills) if skills is not None else self.skills()
         if not known:
             raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
@@ -142,7 +140,9 @@ def read_kernel(path: str) -> Kernel:
     try:
         source = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise KernelError(f"cannot read the kernel {path}: {error}", "give a Python file that defines run(...)") from error
+        raise KernelError(
+            f"cannot read the kernel {path}: {error}", "give a Python file that defines run(...)"
+        ) from error
     return Kernel(source=source, origin=Path(path).name)
 
 

@@ -23,7 +23,6 @@ from ..model import (
     Traffic,
     Verdict,
 )
-from ..store.base import Store
 from ..surface.query import normal
 from ..task import Task
 from .compile import CompileOutcome, compile_kernel
@@ -32,6 +31,7 @@ from .environment import modelled_environment
 from .interpreter.blind_spots import BLIND_SPOTS
 from .policy import check_policy
 from .profile import profile_case
+from .protocol import VerdictStore
 from .workers import Limits, Zygote
 
 SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
@@ -53,7 +53,7 @@ class Gate:
 
     mode = Provenance.MODELLED
 
-    def __init__(self, target: Target, store: Store, jobs: int = 2) -> None:
+    def __init__(self, target: Target, store: VerdictStore, jobs: int = 2) -> None:
         self.target = target
         self.store = store
         self.pool = ThreadPoolExecutor(max(2, jobs), thread_name_prefix="gate")
@@ -246,6 +246,4 @@ def against(verdict: Verdict, incumbent: Verdict) -> Verdict:
     if not verdict.accepted or mine is None or other is None or mine <= other * SLOWER:
         return verdict
     reason = f"{mine:.4g} us against the incumbent's {other:.4g} us ({verdict.mode})"
-    return verdict.model_copy(
-        update={"status": Status.REJECTED_SLOW, "reason": reason, "incumbent": incumbent.kernel}
-    )
+    return verdict.model_copy(update={"status": Status.REJECTED_SLOW, "reason": reason, "incumbent": incumbent.kernel})

@@ -8,6 +8,24 @@ from typing import Protocol
 from ..model import Case, CaseTime, Kernel, LaunchReport, Provenance, Target, TaskInfo, Verdict
 
 
+class VerdictStore(Protocol):
+    """The part of a store that a gate needs (see ``klineage.store.base.Store``)."""
+
+    def put_kernel(self, kernel: Kernel) -> str:
+        """Keep a kernel."""
+        ...
+
+    def put_verdict(self, verdict: Verdict) -> str:
+        """Keep a verdict; what returned survives a kill."""
+        ...
+
+    def find_verdict(
+        self, task_id: str, kernel_id: str, fingerprint: str, incumbent: str | None = None
+    ) -> Verdict | None:
+        """The latest verdict that answers this question, or None."""
+        ...
+
+
 class Judge(Protocol):
     """One task, one target, one mode: the same kernel always gets the same verdict."""
 
