@@ -95,10 +95,7 @@ def _job(request: Any) -> Any:
 
 
 def _patch(config: int) -> None:
-    """Let autotuned kernels run one configuration, poison fresh memory, and give the machine four multiprocessors."""
-    from types import SimpleNamespace
-
-    import torch
+    """Let autotuned kernels run one configuration without timing."""
     from triton.runtime import autotuner
 
     def tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,17 +103,20 @@ def _patch(config: int) -> None:
         return self.fn.run(*args, **kwargs, **chosen.all_kwargs())
 
     autotuner.Autotuner.run = tuned
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.cuda.get_device_properties = lambda _device=None: SimpleNamespace(multi_processor_count=4)
 
 
 def _serve() -> None:
-    import torch
-    import triton
+    """Answer runs from the parent, each in a fork; all that is slow to import is imported before the first."""
+    from types import SimpleNamespace
 
-    assert torch and triton
+    import torch
+    from triton.runtime import autotuner, interpreter
+
+    assert autotuner and interpreter
     torch.set_num_threads(1)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # fresh memory is NaN
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.cuda.get_device_properties = lambda _device=None: SimpleNamespace(multi_processor_count=4)
     channel = os.dup(1)
     os.dup2(2, 1)
     while (request := _receive(sys.stdin.buffer)) is not None:

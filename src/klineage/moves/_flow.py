@@ -8,18 +8,21 @@ its definition only where the pattern needs it, so wildcards keep the kernel's o
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
 
 from ..surface import Function, Module
-from ..surface.query import code, find, names_read, names_written
+from ..surface.query import code, names_read, names_written
+from ._nodes import find
 
 Env = Mapping[str, ast.expr]
 _WILD = re.compile(r"^[A-Z]\d?$")
+_HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 _SAME = {"tl.minimum": "min", "tl.maximum": "max", "triton.cdiv": "tl.cdiv", "cdiv": "tl.cdiv"}
 
 
@@ -38,11 +41,13 @@ class Definition:
 
 
 class Flow:
-    """Definitions of one function. ``dependent`` loop-carried or branch-bound names count as many definitions."""
+    """Definitions of one function. A name bound again in a loop or branch has several; a hint on itself is none."""
 
     def __init__(self, module: Module, function: Function) -> None:
         self.module = module
         self.function = function
+        self._open: dict[str, ast.expr | None] = {}
+        self._texts: dict[str, str] = {}
 
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
@@ -50,7 +55,8 @@ class Flow:
         found: dict[str, list[Definition]] = {}
         for node in find(self.function.node.body, cst.SimpleStatementLine):
             for definition in self._of(node):
-                found.setdefault(definition.name, []).append(definition)
+                if not _is_hint(definition):
+                    found.setdefault(definition.name, []).append(definition)
         for loop in find(self.function.node.body, cst.For):
             for name in find(loop.target, cst.Name):
                 found.setdefault(name.value, []).append(Definition(name.value, loop, None))
@@ -81,22 +87,35 @@ class Flow:
         found = self.definitions.get(name, [])
         return found[0] if len(found) == 1 and found[0].value is not None else None
 
-    def expand(self, node: ast.expr, depth: int = 24) -> ast.expr:
+    def expand(self, node: ast.expr) -> ast.expr:
         """The expression with every single-definition name opened."""
         flow = self
 
         class Open(ast.NodeTransformer):
             def visit_Name(self, node: ast.Name) -> ast.AST:
-                found = flow.single(node.id)
-                if found is None or found.value is None or depth <= 0:
-                    return node
-                return flow.expand(found.value, depth - 1)
+                return flow._opened(node.id) or node
 
-        return Open().visit(ast.parse(ast.unparse(node), mode="eval").body)
+        return Open().visit(copy.deepcopy(node))
+
+    def _opened(self, name: str) -> ast.expr | None:
+        """The fully opened definition of a name (None: not a single plain one, or defined by itself)."""
+        if name not in self._open:
+            self._open[name] = None
+            found = self.single(name)
+            if found is not None and found.value is not None:
+                self._open[name] = self.expand(found.value)
+        return self._open[name]
 
     def same(self, left: ast.expr, right: ast.expr) -> bool:
         """Whether two expressions are equal after expansion and reordering."""
-        return canonical(self.expand(left)) == canonical(self.expand(right))
+        return self.canonical(left) == self.canonical(right)
+
+    def canonical(self, node: ast.expr) -> str:
+        """Text in which expressions of equal meaning are equal, names opened."""
+        key = ast.unparse(node)
+        if key not in self._texts:
+            self._texts[key] = canonical(self.expand(node))
+        return self._texts[key]
 
     def match(self, pattern: str | ast.expr, node: ast.expr, env: Env | None = None) -> Env | None:
         """First set of wildcard bindings under which the expression is the pattern."""
@@ -142,17 +161,21 @@ class Flow:
         for found in self._match(*pairs[0], env):
             yield from self._all(pairs[1:], found)
 
-    def readers(self, name: str) -> list[cst.CSTNode]:
-        """The simple statements and compound headers that read a name."""
-        found: list[cst.CSTNode] = []
+    @cached_property
+    def _reads(self) -> dict[cst.CSTNode, set[str]]:
+        """What each simple statement, and each compound statement's header, reads."""
+        found: dict[cst.CSTNode, set[str]] = {}
         for node in find(self.function.node.body, cst.SimpleStatementLine):
-            if name in names_read(node):
-                found.append(node)
+            found[node] = names_read(node)
         for node in find(self.function.node.body, cst.BaseCompoundStatement):
             header = getattr(node, "iter", None) or getattr(node, "test", None)
-            if header is not None and name in names_read(header):
-                found.append(node)
+            if header is not None:
+                found[node] = names_read(header)
         return found
+
+    def readers(self, name: str) -> list[cst.CSTNode]:
+        """The simple statements and compound headers that read a name."""
+        return [node for node, names in self._reads.items() if name in names]
 
     def dead_after(self, gone: set[cst.CSTNode], still_read: set[str]) -> list[cst.CSTNode]:
         """Plain assignments that nothing reads once the ``gone`` statements are away, in source order.
@@ -166,13 +189,29 @@ class Flow:
             away = {*gone, *dead}
             for name, definitions in self.definitions.items():
                 statement = definitions[0].statement
-                if len(definitions) != 1 or statement in away or definitions[0].value is None or name in still_read:
+                if (
+                    len(definitions) != 1
+                    or statement in away
+                    or statement in dead
+                    or definitions[0].value is None
+                    or name in still_read
+                ):
                     continue
                 readers = self.readers(name)
-                if readers and all(r in away for r in readers) and names_written(statement) == {name}:
+                if readers and all(r in away for r in readers) and self._alone(statement):
                     dead.append(statement)
                     changed = True
         return sorted(dead, key=lambda s: self.module.span(s)[0])
+
+    def _alone(self, statement: cst.CSTNode) -> bool:
+        """Whether a statement binds one name only."""
+        return sum(1 for found in self.definitions.values() for d in found if d.statement is statement) == 1
+
+
+@lru_cache(maxsize=64)
+def flow_of(function: Function) -> Flow:
+    """The flow of a function, shared by all who ask (functions are equal when node and module are)."""
+    return Flow(function.module, function)
 
 
 def _plain(statement: cst.SimpleStatementLine) -> dict[str, ast.expr]:
@@ -222,13 +261,21 @@ def replace_names(node: ast.expr, mapping: Mapping[str, ast.expr]) -> ast.expr:
         def visit_Name(self, node: ast.Name) -> ast.AST:
             return mapping.get(node.id, node)
 
-    return Replace().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    return Replace().visit(copy.deepcopy(node))
 
 
 def _dedented(node: cst.FunctionDef) -> str:
     import textwrap
 
     return textwrap.dedent(code(node.with_changes(decorators=[], leading_lines=[], lines_after_decorators=[])))
+
+
+def _is_hint(definition: Definition) -> bool:
+    """``x = tl.multiple_of(x, ...)`` and the like: tells the compiler something, binds nothing new."""
+    node = definition.value
+    while isinstance(node, ast.Call) and _callee(node).split(".")[-1] in _HINTS and node.args:
+        node = node.args[0]
+    return node is not definition.value and isinstance(node, ast.Name) and node.id == definition.name
 
 
 def _callee(call: ast.Call) -> str:
@@ -238,6 +285,9 @@ def _callee(call: ast.Call) -> str:
 
 def canonical(node: ast.expr) -> str:
     """Text in which equal expressions (sums and products in any order) are equal."""
+    divided = ceil_division(node)
+    if divided is not None:
+        return f"tl.cdiv({canonical(divided[0])}, {canonical(divided[1])})"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
         sign = "+" if isinstance(node.op, ast.Add) else "*"
         return "(" + sign.join(sorted(canonical(t) for t in _terms(node, type(node.op)))) + ")"
@@ -249,6 +299,26 @@ def canonical(node: ast.expr) -> str:
             args.sort()
         return f"{_callee(node)}({', '.join(args)})"
     return ast.unparse(node)
+
+
+def ceil_division(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """(extent, tile) of ``cdiv(extent, tile)`` or ``(extent + tile - 1) // tile``."""
+    if isinstance(node, ast.Call):
+        return (node.args[0], node.args[1]) if _callee(node) == "tl.cdiv" and len(node.args) == 2 else None
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
+        return None
+    tile, top = ast.unparse(node.right), node.left
+    if isinstance(top, ast.BinOp) and isinstance(top.op, ast.Add) and ast.unparse(top.right) == f"{tile} - 1":
+        return top.left, node.right
+    if not isinstance(top, ast.BinOp) or not isinstance(top.op, ast.Sub) or ast.unparse(top.right) != "1":
+        return None
+    total = top.left
+    if isinstance(total, ast.BinOp) and isinstance(total.op, ast.Add):
+        if ast.unparse(total.right) == tile:
+            return total.left, node.right
+        if ast.unparse(total.left) == tile:
+            return total.right, node.right
+    return None
 
 
 def _terms(node: ast.expr, kind: type[ast.operator]) -> list[ast.expr]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import libcst as cst
 
 from ..surface import Function, Module
-from ..surface.query import calls, dotted, find, is_call
+from ..surface.query import dotted, is_call
+from ._nodes import calls, find
 
 
 def loads_in(module: Module, node: cst.CSTNode, depth: int = 3) -> bool:

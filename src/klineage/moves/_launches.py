@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import libcst as cst
 
 from ..model import Site, SiteKind
 from ..surface import Editor, Function, Launch, Module, make_site
-from ..surface.query import assignment, calls, code, find, literal_int, names_written
+from ..surface.query import assignment, code, literal_int, names_written
+from ._nodes import calls, find
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,9 @@ def launcher(module: Module, launch: Launch) -> Function | None:
     return module.functions.get(launch.function)
 
 
-def local_definitions(module: Module, launch: Launch) -> dict[str, cst.BaseExpression | None]:
-    """Names bound in the launcher: the value when bound once by ``name = value``, else None."""
+@lru_cache(maxsize=128)
+def _bindings(host: Function) -> dict[str, cst.BaseExpression | None]:
     found: dict[str, cst.BaseExpression | None] = {}
-    host = launcher(module, launch)
-    if host is None:
-        return found
     for statement in find(host.node.body, cst.SimpleStatementLine):
         values = assigned(statement)
         for name in names_written(statement):
@@ -48,6 +47,12 @@ def local_definitions(module: Module, launch: Launch) -> dict[str, cst.BaseExpre
         for name in find(loop.target, cst.Name):
             found[name.value] = None
     return found
+
+
+def local_definitions(module: Module, launch: Launch) -> dict[str, cst.BaseExpression | None]:
+    """Names bound in the launcher: the value when bound once by ``name = value``, else None."""
+    host = launcher(module, launch)
+    return {} if host is None else dict(_bindings(host))
 
 
 def assigned(statement: cst.CSTNode) -> dict[str, cst.BaseExpression]:

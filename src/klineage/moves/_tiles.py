@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import libcst as cst
 
 from ..surface import Function, Launch, Module
-from ..surface.query import argument, calls, code, dotted, find, literal_int
-from ._flow import Flow, parse
+from ..surface.query import argument, code, dotted, literal_int
+from ._flow import Flow, ceil_division, parse
 from ._kernels import dots_in, helpers_of
 from ._launches import Constant, constant
+from ._nodes import calls, find
 
 _SHAPED = ("zeros", "full", "make_block_ptr", "make_tensor_descriptor")
 _ROLE_NAME = re.compile(r"(?:^|_)B?(?:LOCK)?(?:_SIZE)?_?([MNK])$")
@@ -66,7 +68,8 @@ def _passed(helper: Function, call: cst.Call) -> Iterator[tuple[str, cst.Arg]]:
             yield helper.params[index], arg
 
 
-def roles(module: Module, function: Function) -> dict[str, str]:
+@lru_cache(maxsize=128)
+def roles(module: Module, function: Function) -> Mapping[str, str]:
     """tile name -> role: m and n from the accumulator's shape, k from what is left; row and col without a dot."""
     names = tile_names(module, function)
     if not dots_in(module, function.node.body):
@@ -119,9 +122,9 @@ def bounds(flow: Flow, tile: str) -> list[str]:
     first: list[str] = []
     second: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cdiv") and len(node.args) == 2:
-            if ast.unparse(node.args[1]) == tile:
-                first += _runtime(node.args[0], function)
+        divided = ceil_division(node) if isinstance(node, ast.expr) else None
+        if divided is not None and ast.unparse(divided[1]) == tile:
+            first += _runtime(divided[0], function)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("range", "tl.range") and len(node.args) == 3:
             if ast.unparse(node.args[2]) == tile:
                 first += _runtime(node.args[1], function)

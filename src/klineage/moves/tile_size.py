@@ -10,10 +10,11 @@ import libcst as cst
 
 from ..model import SiteKind
 from ..surface import Editor, Launch, Module
-from ..surface.query import calls, code, find, literal_int
-from ._flow import Flow
+from ..surface.query import code, literal_int
+from ._flow import flow_of
 from ._kernels import dots_in
 from ._launches import expanded, launch_site, launcher
+from ._nodes import calls, find
 from ._tiles import Tile, axis_argument, tiles
 from .base import Condition, Context, Hints, Move, Proposal, Unsupported, ordered, predicate
 
@@ -226,7 +227,7 @@ def _meant(module: Module, kernel: _Kernel, call: cst.Call) -> list[Tile]:
     value = literal_int(call.args[1].value)
     same = [t for t in kernel.tiles if t.constant.value == value and t.constant.name is None]
     if len(same) > 1:
-        flow = Flow(module, module.functions[kernel.launch.kernel])
+        flow = flow_of(module.functions[kernel.launch.kernel])
         extent = expanded(module, kernel.launch, call.args[0].value)
         texts = {code(call.args[0].value).strip(), extent}
         fitting = [t for t in same if texts & axis_argument(kernel.launch, flow, t.name)]
