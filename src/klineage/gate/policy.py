@@ -87,6 +87,10 @@ def _dotted(node: ast.AST) -> str:
         return ""
 
 
+def _computed_getattr(node: ast.Call) -> bool:
+    return _dotted(node.func) == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant)
+
+
 class _Visitor(ast.NodeVisitor):
     def __init__(self, in_kernel: set[ast.AST]) -> None:
         self.findings: list[Finding] = []
@@ -122,8 +126,8 @@ class _Visitor(ast.NodeVisitor):
         name = _dotted(node.func)
         if isinstance(node.func, ast.Name) and name in _CALLS_REFUSED and node not in self.in_kernel:
             self._add(node, f"calls {name}()")
-        if name == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
-            self._add(node, "calls getattr() with a computed name")
+        if isinstance(node.func, ast.Call) and _computed_getattr(node.func):
+            self._add(node, "calls what getattr() finds under a computed name")
         if name == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
             self._attribute(node, str(node.args[1].value))
         if node not in self.in_kernel:
