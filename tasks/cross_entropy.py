@@ -22,6 +22,11 @@ def work(case):
     return 4 * elements, elements * dtype_of(case).itemsize + case["m"] * (8 + dtype_of(case).itemsize)
 
 
+def expert_facts(arch):
+    """What the package asks of the device: it schedules Blackwell otherwise."""
+    return {"infer_device_arch()": "blackwell" if arch >= 100 else "hopper" if arch >= 90 else "ampere_ada"}
+
+
 CASES = [*row_cases("fp32", "bf16", "fp32", "fp32", "fp16"), bench_case(m=4096, n=32000, dtype="bf16")]
 EXPERT = "liger_kernel.ops.cross_entropy:cross_entropy_forward"
 EXPERT_RUN = """

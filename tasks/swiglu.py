@@ -22,6 +22,11 @@ def work(case):
     return 5 * elements, 3 * elements * dtype_of(case).itemsize
 
 
+def expert_facts(arch):
+    """What the package asks of the device: it schedules Blackwell otherwise."""
+    return {"infer_device_arch()": "blackwell" if arch >= 100 else "hopper" if arch >= 90 else "ampere_ada"}
+
+
 CASES = [*row_cases("fp16", "fp16", "fp16", "bf16", "fp32", scale=16.0), bench_case(m=8192, n=14336)]
 EXPERT = "liger_kernel.ops.swiglu:swiglu_forward"
 EXPERT_RUN = """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from klineage.errors import Exit, TaskError
 from klineage.model import CaseRole
 from klineage.task import FRESH, load_task, shipped_tasks
+from klineage.task.loader import _KNOWN
 
 GOOD = """
 import torch
@@ -160,3 +163,16 @@ def test_work_is_counted_when_the_file_gives_none(tmp_path):
 
 def test_shipped_tasks_are_found():
     assert {"rms_norm", "matmul_epilogue", "layer_norm", "matmul", "softmax"} <= set(shipped_tasks())
+
+
+def test_example_of_the_documentation_is_a_task(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    example = page.split("```python\n", 1)[1].split("```", 1)[0]
+    task = load_task(write(tmp_path, example, "silu.py"))
+    assert task.name == "silu"
+    assert len(task.check_cases) == 7
+
+
+def test_documentation_names_every_field_of_the_format():
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    assert [name for name in sorted(_KNOWN) if f"`{name}" not in page] == []

@@ -20,6 +20,13 @@ def make_inputs(case, generator):
 WORTHLESS = {
     "zeros": ("def reference(x):\n    return x * 0\n", "returns zeros"),
     "constant": ("def reference(x):\n    return x * 0 + 7\n", "returns a constant"),
+    "scalar-constant": ("def reference(x):\n    return (x * 0 + 7).mean()\n", "returns a constant"),
+    "row-means": (
+        "TOLERANCE = (0.5, 'loose')\ndef reference(x):\n    return 10 + x.clamp(-1, 1)\n", "returns a constant"
+    ),
+    "case-means": (
+        "def reference(x):\n    return x.mean() + 0 * x\n", "its outputs' means"
+    ),
     "constant-integers": ("def reference(x):\n    return torch.full((4,), 3)\n", "returns a constant"),
     "the-input": ("def reference(x):\n    return x.clone()\n", "returns input 0"),
     "an-input-in-disguise": ("def reference(x):\n    return x + 1e-9\n", "returns input 0"),
@@ -65,6 +72,7 @@ SOUND = {
     "relu": "def reference(x):\n    return torch.relu(x)\n",
     "softmax": "def reference(x):\n    return F.softmax(x, -1)\n",
     "row-sum": "def reference(x):\n    return x.sum(-1)\n",
+    "scalar": "def reference(x):\n    return torch.clamp(1 - x, min=0).mean()\n",
     "argmax": "def reference(x):\n    return x.argmax(-1)\n",
     "half-precision": "def reference(x):\n    return torch.sin(x.half())\n",
     "two-outputs": "def reference(x):\n    return x, torch.sin(x)\n",

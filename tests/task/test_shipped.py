@@ -9,10 +9,12 @@ import pytest
 from klineage.gate.correctness import check_correctness
 from klineage.gate.workers import Zygote
 from klineage.model import Kernel, target
+from klineage.surface import Module
 from klineage.task import Task, load_task, shipped_tasks
 
 SM_90 = target("sm_90")
 TASKS = sorted(shipped_tasks())
+WITH_EXPERT = [name for name in TASKS if load_task(name, check=False).definition.expert]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_task_is_sound_and_complete(name):
 
 
 def kernels_of(task: Task) -> dict[str, Kernel]:
-    found = {"naive": task.naive(), "expert": task.expert()}
+    found = {"naive": task.naive(), "expert": task.expert(), "expert for sm_90": task.expert(SM_90)}
     return {role: kernel for role, kernel in found.items() if kernel is not None}
 
 
@@ -89,3 +91,24 @@ def test_kernels_are_right_on_every_check_case(worker, name):
         verdict = check_correctness(worker, task, kernel, task.check_cases, SM_90)
         assert verdict.status is None, f"{role}: {verdict.reason}"
         assert len(verdict.cases) == len(task.check_cases)
+
+
+@pytest.mark.parametrize("name", WITH_EXPERT)
+def test_expert_is_folded_to_one_launch_for_its_target(name):
+    task = load_task(name, check=False)
+    kernel = task.expert(SM_90)
+    assert kernel is not None
+    module = Module.parse(kernel.source)
+    assert len(module.launches) == 1
+    assert len(module.kernels) <= 2  # the kernel and at most one helper
+    assert "infer_device" not in kernel.source
+    assert task.expert(SM_90) is kernel
+
+
+def test_expert_follows_the_target():
+    task = load_task("swiglu", check=False)
+    hopper, blackwell = task.expert(SM_90), task.expert(target("sm_100"))
+    assert hopper is not None
+    assert blackwell is not None
+    assert "_tiled" not in hopper.source
+    assert "_tiled" in blackwell.source

@@ -183,6 +183,19 @@ def test_oracle_falls_back_to_fp32_and_says_so():
     assert compare(task, case, ROWS * 2).passed
 
 
+def test_reference_without_half_precision_runs_in_fp32_and_is_rounded():
+    def reference(x):
+        if x.dtype is torch.float16:
+            raise RuntimeError("not implemented for 'Half'")
+        return x / 3
+
+    task = task_of(reference, lambda: (ROWS,))
+    case = task.info.cases[0]
+    assert task.native_outputs(case)[0].dtype is torch.float16
+    assert 0 < task.reference_error(case)[0] < EPS16
+    assert compare(task, case, (ROWS.float() / 3).half()).passed
+
+
 def test_oracle_is_computed_once():
     calls = []
 

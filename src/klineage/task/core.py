@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TaskError
-from ..model import Case, CaseRole, Kernel, TaskInfo, Work, content_hash
+from ..model import Case, CaseRole, Kernel, Target, TaskInfo, Work, content_hash
 from .specs import InputSpec, input_specs, meta_inputs
 from .tolerance import row_errors
 
@@ -35,6 +35,7 @@ class Definition:
     reduction_of: Callable[[Sequence[InputSpec]], int] | None = None  # or of its input specs
     expert: str | None = None
     expert_run: str | None = None
+    expert_facts: Callable[[int], Mapping[str, object]] | None = None  # of the target's architecture (90, 100, ...)
     naive: str | None = None
     folder: Path = Path()
     notes: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class Task:
         self.id = info.id
         self.notes: tuple[str, ...] = definition.notes
         self._cache: dict[tuple[str, str], Any] = {}
-        self._expert: list[Kernel | None] = []  # filled once; shared with salted copies
+        self._experts: dict[str, Kernel | None] = {}  # by target; shared with salted copies
 
     def __repr__(self) -> str:
         return f"Task({self.info.name}, {len(self.info.cases)} cases)"
@@ -125,8 +126,11 @@ class Task:
         return self.definition.reference(*inputs)
 
     def native_outputs(self, case: Case) -> tuple[Tensor, ...]:
-        """The reference's outputs in the case's own dtype: they set shapes, dtypes and strides. On the CPU."""
-        return self._cached("native", case, lambda: self._run(case, self.make_inputs(case)))
+        """The reference's outputs in the case's own dtype: they set shapes, dtypes and strides. On the CPU.
+
+        Where the CPU has no such operator in that dtype, the reference runs in fp32 and its outputs are rounded.
+        """
+        return self._cached("native", case, lambda: self._native(case))
 
     def oracle(self, case: Case) -> tuple[Tensor, ...]:
         """The reference on inputs raised to fp64 (integers stay); fp32 where the operator refuses fp64.
@@ -167,13 +171,17 @@ class Task:
         except Exception as error:
             raise TaskError(f"task {self.name}: work failed on case {case.name}: {_told(error)}") from error
 
-    def expert(self) -> Kernel | None:
-        """The expert kernel, sliced to one module and specialised to the bench cases; None when there is none."""
+    def expert(self, target: Target | None = None) -> Kernel | None:
+        """The expert kernel, sliced to one module with what its calls fix folded in; None when the task has none.
+
+        Pass the ``target`` so that branches on the device's architecture are folded too. Computed once per target.
+        """
         from .kernels import expert_kernel
 
-        if not self._expert:
-            self._expert.append(expert_kernel(self))
-        return self._expert[0]
+        key = target.name if target else ""
+        if key not in self._experts:
+            self._experts[key] = expert_kernel(self, target)
+        return self._experts[key]
 
     def naive(self) -> Kernel | None:
         """The naive start kernel, or None when the task ships none."""
@@ -197,6 +205,17 @@ class Task:
         if not outputs or not all(isinstance(o, Tensor) for o in outputs):
             raise TaskError(f"task {self.name}: reference returns no tensor", "return one tensor or a tuple of them")
         return outputs
+
+    def _native(self, case: Case) -> tuple[Tensor, ...]:
+        inputs = self.make_inputs(case)
+        try:
+            return self._run(case, inputs)
+        except TaskError:
+            own = [v.dtype for v in inputs if isinstance(v, Tensor) and v.is_floating_point()]
+            if not own or own[0] in (torch.float32, torch.float64):
+                raise
+        outputs = self._run(case, [_raised(v, torch.float32) for v in self.make_inputs(case)])
+        return tuple(o.to(own[0]) if o.is_floating_point() else o for o in outputs)
 
     def _oracle(self, case: Case) -> tuple[tuple[Tensor, ...], str]:
         inputs = self.make_inputs(case)

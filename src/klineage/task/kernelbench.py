@@ -5,9 +5,10 @@ A candidate's entry is ``run(*get_inputs())``; when ``Model`` has parameters or 
 eval mode. ``ModelNew`` classes are not read.
 
 The given shapes are the bench case. They are too big to interpret, so check cases are derived: every integer above 32
-in the file's top-level assignments and in the two input functions is replaced by a smaller one, the same everywhere,
-by each *scheme* below, and the file is run again. A scheme that the model refuses (a constructor or forward that
-raises, a result that is not finite) is left out. When all are, the given shapes are checked, and a note says so.
+in the file's top-level assignments and in the two input functions is replaced by a smaller one by each *scheme* below,
+place by place or, where the model refuses that, equal ones alike; and the file is run again. A scheme that the model
+refuses (a constructor or forward that raises, a result that is not finite) is left out. When all are, the given shapes
+are checked, and a note says so.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..errors import TaskError
 from ..model import Case, CaseRole, TaskInfo, Tolerance, content_hash
 from .core import FRESH, Definition, Task, seed_of
 from .inputs import with_layout
-from .specs import InputSpec
+from .specs import InputSpec, input_specs
 
 _PARAMETER_SEED = 0
 _SMALL = 32  # integers up to here are kept: kernel sizes, heads, strides, channels
@@ -37,7 +38,7 @@ _GIVEN = "given"
 
 
 def _by_list(sizes: Sequence[int]) -> Callable[[int, int], int]:
-    """Distinct integers, in order of appearance, become ``sizes`` in turn (a smaller integer stays)."""
+    """Integers, in order of appearance, become ``sizes`` in turn (a smaller integer stays)."""
     return lambda value, index: min(value, sizes[index % len(sizes)])
 
 
@@ -58,9 +59,12 @@ SCHEMES: dict[str, Callable[[int, int], int]] = {
     "one": _by_list((1, 257, 33, 35)),
     "long": _by_list((2, 1031, 35, 33)),
     "small": _by_list((5, 17, 9, 33)),
+    "eights": _by_list((8, 24, 17, 40)),
     "halved": _halved(64),
     "eighths": _halved(16),
 }
+_BY_PLACE = "place"
+_HALVES = ("halved", "eighths")  # the same either way
 _MOST = 6  # derived check cases
 VARIANTS: dict[str, Callable[[Tensor], Tensor]] = {
     "given": lambda x: x,
@@ -156,7 +160,8 @@ class _Problem:
 
     def _space(self, scheme: str) -> dict[str, Any]:
         if scheme not in self._spaces:
-            tree = _Shrink(SCHEMES[scheme]).shrunk(ast.parse(self._text))
+            name, _, how = scheme.partition("/")
+            tree = _Shrink(SCHEMES[name], by_place=how == _BY_PLACE).shrunk(ast.parse(self._text))
             space: dict[str, Any] = {"__name__": f"klineage_task_{self._path.stem}_{scheme}"}
             exec(compile(tree, str(self._path), "exec"), space)
             self._spaces[scheme] = space
@@ -164,10 +169,11 @@ class _Problem:
 
 
 class _Shrink(ast.NodeTransformer):
-    """Replaces integers above 32, equal ones alike, where a KernelBench file keeps its sizes."""
+    """Replaces integers above 32 where a KernelBench file keeps its sizes: each in turn, or equal ones alike."""
 
-    def __init__(self, shrink: Callable[[int, int], int]) -> None:
-        self._shrink = shrink
+    def __init__(self, shrink: Callable[[int, int], int], by_place: bool) -> None:
+        self._shrink, self._by_place = shrink, by_place
+        self._places = 0
         self._seen: dict[int, int] = {}
 
     def shrunk(self, tree: ast.Module) -> ast.Module:
@@ -189,8 +195,10 @@ class _Shrink(ast.NodeTransformer):
         value = node.value
         if type(value) is not int or value <= _SMALL:
             return node
-        if value not in self._seen:
-            self._seen[value] = max(1, self._shrink(value, len(self._seen)))
+        index = self._places if self._by_place else len(self._seen)
+        self._places += 1
+        if self._by_place or value not in self._seen:
+            self._seen[value] = max(1, self._shrink(value, index))
         return ast.copy_location(ast.Constant(self._seen[value]), node)
 
 
@@ -224,7 +232,7 @@ def _cases(problem: _Problem) -> tuple[tuple[Case, ...], tuple[str, ...]]:
     last = len(derived) - 1
     checks = [
         Case(
-            name=f"check-{scheme}-{values}",
+            name=f"check-{scheme.partition('/')[0]}-{values}",
             params={"scheme": scheme, "values": values},
             seed=FRESH if index == last else seed_of("check", scheme, values),
         )
@@ -238,9 +246,15 @@ def _derived(problem: _Problem, reasons: list[str]) -> list[tuple[str, str]]:
     derived: list[tuple[str, str]] = []
     shapes: set[tuple[Any, ...]] = set()
     variants = cycle(("signed", "padded", "shifted", "large"))
-    for scheme in SCHEMES:
-        found = _accepts(problem, scheme, "given", reasons, _MAX_ELEMENTS)
-        if found is None or found in shapes or len(derived) >= _MOST:
+    for name in SCHEMES:
+        if len(derived) >= _MOST:
+            break
+        scheme, found = f"{name}/{_BY_PLACE}", None
+        if name not in _HALVES:
+            found = _accepts(problem, scheme, "given", reasons, _MAX_ELEMENTS)
+        if found is None:
+            scheme, found = name, _accepts(problem, name, "given", reasons, _MAX_ELEMENTS)
+        if found is None or found in shapes:
             continue
         if not derived:
             derived.append((scheme, "given"))
@@ -254,12 +268,17 @@ def _derived(problem: _Problem, reasons: list[str]) -> list[tuple[str, str]]:
 
 def _accepts(problem: _Problem, scheme: str, values: str, reasons: list[str], limit: int) -> tuple[Any, ...] | None:
     """Shapes of the inputs when the model takes them and gives something finite, else None with a reason."""
+    params = {"scheme": scheme, "values": values}
+
+    def make() -> list[Any]:
+        return problem.make_inputs(params, torch.Generator().manual_seed(1))
+
     try:
-        inputs = problem.make_inputs({"scheme": scheme, "values": values}, torch.Generator().manual_seed(1))
-        size = sum(v.numel() for v in inputs if isinstance(v, Tensor))
+        size = sum(math.prod(s[1]) for s in input_specs(make) if s[0] == "tensor")
         if size > limit:
             reasons.append(f"{scheme}: {size} elements")
             return None
+        inputs = make()
         with torch.no_grad():
             outputs = problem.reference(*inputs)
     except Exception as error:  # the model is the user's: any refusal leaves this scheme out

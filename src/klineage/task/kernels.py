@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import TaskError
-from ..model import Kernel
+from ..model import Kernel, Target
 
 if TYPE_CHECKING:
     from .core import Task
@@ -25,11 +25,12 @@ def kernel_of(folder: Path, spec: str) -> Kernel:
     return Kernel(source=source, entry=entry or "run", origin=Path(name).as_posix())
 
 
-def expert_kernel(task: Task) -> Kernel | None:
-    """The task's expert as a self-contained module, specialised to the bench cases' launches.
+def expert_kernel(task: Task, target: Target | None) -> Kernel | None:
+    """The task's expert as a self-contained module with what its calls fix folded in.
 
     A file is taken as it is. ``package.module:function`` is sliced out of the installed package, the task's ``run``
-    adapter is appended, and what the cases fix is folded in. Raises TaskError or PackageError.
+    adapter is appended, and the result is specialised; with a ``target``, also to the facts the task knows of it.
+    Raises TaskError, PackageError or KernelError.
     """
     spec = task.definition.expert
     if spec is None:
@@ -37,8 +38,12 @@ def expert_kernel(task: Task) -> Kernel | None:
     if is_file(spec):
         return kernel_of(task.definition.folder, spec)
     from ..surface.slicing import slice_function
+    from ..surface.specialize import specialize
 
-    return slice_function(spec, task.definition.expert_run or "")
+    kernel = slice_function(spec, task.definition.expert_run or "")
+    known = task.definition.expert_facts
+    facts = known(target.arch) if known is not None and target is not None else None
+    return Kernel(source=specialize(kernel.source, kernel.entry, facts), entry=kernel.entry, origin=spec)
 
 
 def is_file(spec: str) -> bool:

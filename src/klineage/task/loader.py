@@ -22,7 +22,7 @@ from .refuse import refuse
 _KNOWN = frozenset(
     {
         "NAME", "DESCRIPTION", "CASES", "TOLERANCE", "VENDORS", "EXPERT", "EXPERT_RUN", "NAIVE", "IN_PLACE",
-        "reference", "make_inputs", "work", "reduction",
+        "reference", "make_inputs", "work", "reduction", "expert_facts",
     }
 )  # fmt: skip
 
@@ -112,6 +112,7 @@ def _task_of(module: ModuleType, path: Path, text: str) -> Task:
         reduction=_function(given, "reduction", path, needed=False),
         expert=expert,
         expert_run=expert_run,
+        expert_facts=_function(given, "expert_facts", path, needed=False),
         naive=_text(given, "NAIVE", path),
         folder=path.parent,
     )

@@ -7,6 +7,7 @@ case's tensors hold, since the floats before them drew nothing. A maker that can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -27,11 +28,13 @@ _EMPTY: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.randn_like: torch.empty_like,
     torch.rand_like: torch.empty_like,
 }
+_NEW = ("new", "new_empty", "new_zeros", "new_ones", "new_full")
+_SMALL = 4096  # floating tensors up to this many elements are real too: makers read their scalars
 _DRAWN_IN_PLACE = ("normal_", "uniform_", "exponential_", "log_normal_", "cauchy_", "geometric_")
 
 
 class _FloatsOnMeta(TorchFunctionMode):
-    """Sends every floating tensor to ``meta`` as it is made; integer and boolean ones stay real."""
+    """Sends every large floating tensor to ``meta`` as it is made; small, integer and boolean ones stay real."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -43,13 +46,13 @@ class _FloatsOnMeta(TorchFunctionMode):
                 return args[0]
             return _undrawn(func)(*tree_map(_to_meta, args), **tree_map(_to_meta, _without_generator(func, kwargs)))
         if tensors:
-            return func(*args, **kwargs)
+            return _anew(func, args, kwargs)
         try:
             made = _undrawn(func)(*args, **{**_without_generator(func, kwargs), "device": "meta"})
         except (TypeError, ValueError, RuntimeError, NotImplementedError):
             return func(*args, **kwargs)
         floating = isinstance(made, Tensor) and (made.is_floating_point() or made.is_complex())
-        return made if floating else func(*args, **kwargs)
+        return made if floating and made.numel() > _SMALL else func(*args, **kwargs)
 
 
 def input_specs(make: Callable[[], Sequence[Any]], *, real: bool = False) -> list[InputSpec]:
@@ -82,6 +85,15 @@ def _spec(value: Any) -> InputSpec:
     if value.is_floating_point():
         return ("tensor", tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
     return ("data", value.numpy())
+
+
+def _anew(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call on real tensors; ``x.new_empty(shape)`` and its kind follow the rule for makers."""
+    dtype = kwargs.get("dtype") or args[0].dtype if args and isinstance(args[0], Tensor) else None
+    if getattr(func, "__name__", "") not in _NEW or dtype is None or not dtype.is_floating_point or len(args) < 2:
+        return func(*args, **kwargs)
+    size = tuple(args[1]) if isinstance(args[1], tuple | list) else tuple(a for a in args[1:] if isinstance(a, int))
+    return func(*args, **kwargs) if math.prod(size) <= _SMALL else torch.empty(size, dtype=dtype, device="meta")
 
 
 def _undrawn(func: Callable[..., Any]) -> Callable[..., Any]:
