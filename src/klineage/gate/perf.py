@@ -39,10 +39,17 @@ def launch_time(report: LaunchReport, traffic: Traffic, target: Target, params: 
         _latency(traffic, facts, target, known),
     ]
     terms = [t for t in terms if t.time_us > 0]
-    body = sum(t.time_us**known.overlap for t in terms) ** (1 / known.overlap)
+    body = _overlapped(terms, known)
     bound = max(terms, key=lambda t: t.time_us).name if terms else "launch"
     launch = ModelTerm(name="launch", time_us=known.launch_us, how=f"{known.launch_us:g} us per launch")
     return LaunchTime(kernel=report.kernel, time_us=body + known.launch_us, bound=bound, terms=(*terms, launch))
+
+
+def _overlapped(terms: Sequence[ModelTerm], params: PerfParams) -> float:
+    """us of terms that overlap: throughputs share the machine well, waiting hides behind them less well."""
+    busy = sum(t.time_us**params.overlap for t in terms if t.name != "latency") ** (1 / params.overlap)
+    waiting = sum(t.time_us for t in terms if t.name == "latency")
+    return (busy**params.hiding + waiting**params.hiding) ** (1 / params.hiding)
 
 
 def case_time(
@@ -64,14 +71,14 @@ def case_time(
 
 def _dram(facts: Facts, target: Target, params: PerfParams) -> ModelTerm:
     memory = facts.memory
-    moved = memory.dram_read + memory.stored + memory.lost * memory.spilled
+    again, spills = memory.lost * memory.reread, memory.spills_written + memory.spills_read
     rate = target.dram_gbps * params.dram_efficiency
-    time = moved / rate / 1e3
-    again = memory.lost * (memory.reread + memory.spilled)
-    reread = f" + read again {_mb(again)}" if again > 0.001 * moved else ""
-    parts = f"read {_mb(memory.footprint)}{reread} + written {_mb(memory.stored)}"
-    how = f"({parts}) / ({target.dram_gbps:g} GB/s x {params.dram_efficiency:g}) = {time:.1f} us"
-    if again and memory.wave:
+    time = (memory.footprint + again + memory.stored + spills) / rate / 1e3
+    parts = [f"read {_mb(memory.footprint)}", f"written {_mb(memory.stored)}"]
+    parts += [f"read again {_mb(again)}"] if again else []
+    parts += [f"spilled {_mb(spills)}"] if spills else []
+    how = f"({' + '.join(parts)}) / ({target.dram_gbps:g} GB/s x {params.dram_efficiency:g}) = {time:.1f} us"
+    if memory.reread and memory.wave:
         how += f"; one wave loads {_mb(memory.wave)}, the L2 holds {_mb(target.l2_bytes)}: {memory.lost:.0%} missed"
     return ModelTerm(name="dram", time_us=time, how=how)
 
@@ -79,11 +86,14 @@ def _dram(facts: Facts, target: Target, params: PerfParams) -> ModelTerm:
 def _l2(facts: Facts, traffic: Traffic, params: PerfParams) -> ModelTerm:
     memory = facts.memory
     loaded = max(traffic.bytes_loaded, traffic.load_sectors * SECTOR_BYTES) - memory.l1_hits
-    stored = max(traffic.bytes_stored, traffic.store_sectors * SECTOR_BYTES) + traffic.bytes_atomic
-    moved = loaded + stored + 2 * memory.spilled
+    stored = traffic.bytes_stored + traffic.bytes_atomic
+    partial = max(0.0, traffic.store_sectors * SECTOR_BYTES - traffic.bytes_stored)
+    parts = [f"loaded {_mb(loaded)}", f"stored {_mb(stored)}"]
+    parts += [f"{params.partial_store_cost:g} x {_mb(partial)} of sectors stored in part"] if partial else []
+    parts += [f"{params.spill_cost:g} x spilled {_mb(memory.spilled)}"] if memory.spilled else []
+    moved = loaded + stored + params.partial_store_cost * partial + params.spill_cost * memory.spilled
     time = moved / params.l2_gbps / 1e3
-    spills = f" + spilled {_mb(2 * memory.spilled)}" if memory.spilled else ""
-    how = f"(loaded {_mb(loaded)} + stored {_mb(stored)}{spills}) / {params.l2_gbps:g} GB/s = {time:.1f} us"
+    how = f"({' + '.join(parts)}) / {params.l2_gbps:g} GB/s = {time:.1f} us"
     return ModelTerm(name="l2", time_us=time, how=how)
 
 
@@ -100,7 +110,7 @@ def _load_store(report: LaunchReport, traffic: Traffic, facts: Facts, params: Pe
 def _shared(report: LaunchReport, traffic: Traffic, facts: Facts, params: PerfParams) -> ModelTerm:
     """Shared-memory clocks of the innermost loops: operand reads of dots without tensor cores, tile staging."""
     code, passes = (report.loop_sass, facts.passes) if facts.passes else (report.sass, 1.0)
-    clocks = sum(
+    clocks = params.smem_efficiency**-1 * sum(
         _of_width(code, name, width) * cost for name in ("LDS", "STS", "LDGSTS") for width, cost in _WIDTHS.items()
     )
     clocks += 4 * (code.get("LDSM", 0) + code.get("STSM", 0))
@@ -112,7 +122,7 @@ def _shared(report: LaunchReport, traffic: Traffic, facts: Facts, params: PerfPa
         cost = params.conflict_clocks * (0.25 if share < 4 else 1.0) - 1
         clocks += narrow * cost
         note = f", {narrow} of them word-wise stores with bank conflicts" if narrow else ""
-    total = clocks * passes * facts.warps * facts.busiest * 128 / params.smem_bytes_per_clock
+    total = clocks * passes * facts.warps * facts.busiest
     time = _clocks(total, params)
     how = (
         f"{clocks:.0f} clocks per warp and pass{note} x {passes:.0f} passes x {facts.warps} warps"
@@ -182,31 +192,42 @@ def _latency(traffic: Traffic, facts: Facts, target: Target, params: PerfParams)
     """The chain one program waits through, times the waves: Little's law seen from a program."""
     missed = min(1.0, facts.memory.dram_read / max(1.0, traffic.bytes_loaded - facts.memory.l1_hits))
     wait = missed * params.dram_latency_us + (1 - missed) * params.l2_latency_us
-    fill = _clocks(traffic.bytes_loaded / facts.blocks / max(1.0, facts.rounds) / params.fill_bytes_per_clock, params)
-    loads = facts.rounds * (wait + fill)
-    work = _own_work(traffic, facts, target, params)
+    wait += params.bulk_copy_us if facts.bulk and not facts.in_flight else 0.0
+    fill = _clocks(traffic.bytes_loaded / facts.blocks / params.fill_bytes_per_clock, params)
+    per_warp = max(facts.warps / (_SCHEDULERS * params.issue_efficiency), params.clocks_per_instruction)
+    code = _clocks(facts.instructions * per_warp, params)
+    outside = _clocks(facts.straight * per_warp, params)
+    dots, joins = _own_dots(traffic, facts, target, params), _own_joins(traffic, facts, params)
     if facts.in_flight:
-        chain = wait + max(facts.rounds * (wait / facts.in_flight + fill), work)
-        way = f"{wait:.2f} + max({facts.rounds:.0f} rounds of loads, {facts.in_flight} in flight, {work:.2f} of work)"
+        inside = max(code - outside, dots)
+        chain = wait + max(facts.rounds * wait / facts.in_flight + fill, inside) + outside + joins
+        way = f"first load {wait:.2f} + max({facts.rounds:.0f} loads x {wait:.2f} / {facts.in_flight} in flight + "
+        way += (
+            f"{fill:.2f} of copying, {inside:.2f} of work) + {outside:.2f} outside the loop + {joins:.2f} of reductions"
+        )
     else:
-        chain = loads + work
-        way = f"{facts.rounds:.0f} rounds of loads x ({wait:.2f} + {fill:.2f}) + {work:.2f} of work"
-    time = facts.waves * (params.program_us + chain)
-    how = f"{facts.waves} waves of {facts.resident} programs per SM x ({params.program_us:g} + {way}) = {time:.1f} us"
+        chain = facts.rounds * wait + max(fill, code) + dots + joins
+        way = f"{facts.rounds:.0f} loads x {wait:.2f} + {max(fill, code):.2f} of copying or instructions"
+        way += f" + {dots:.2f} of dots + {joins:.2f} of reductions and barriers"
+    start = params.program_us + params.program_warp_us * facts.warps
+    time = facts.waves * (start + chain)
+    how = f"{facts.waves} waves of {facts.resident} programs per SM x (start {start:.2f} + {way}) = {time:.1f} us"
     return ModelTerm(name="latency", time_us=time, how=how)
 
 
-def _own_work(traffic: Traffic, facts: Facts, target: Target, params: PerfParams) -> float:
-    """us one program alone on its SM computes: instructions, dots, reductions, barriers of the dot loop."""
-    per_warp = max(facts.warps / (_SCHEDULERS * params.issue_efficiency), params.clocks_per_instruction)
-    work = _clocks(facts.instructions * per_warp, params)
-    work += traffic.reductions * (params.reduction_us + params.reduction_warp_us * (facts.warps - 1))
+def _own_dots(traffic: Traffic, facts: Facts, target: Target, params: PerfParams) -> float:
+    """us of one program's dots alone on its SM."""
+    total = 0.0
     for kind, flops in traffic.dot_flops.items():
         rate, share, _ = _dot_rate(kind, facts, target, params)
-        work += flops / facts.blocks / (rate * share / target.sms) / 1e6
-    if traffic.dot_flops:
-        work += traffic.load_rounds * params.barrier_us
-    return work
+        total += flops / facts.blocks / (rate * share / target.sms) / 1e6
+    return total
+
+
+def _own_joins(traffic: Traffic, facts: Facts, params: PerfParams) -> float:
+    """us in which one program's warps wait for each other: reductions, tiles staged through registers."""
+    total = traffic.reductions * (params.reduction_us + params.reduction_warp_us * (facts.warps - 1))
+    return total + (max(1.0, traffic.loop_trips) * params.barrier_us if facts.staged else 0.0)
 
 
 # ------------------------------------------------------------------------------------------------------ arithmetic

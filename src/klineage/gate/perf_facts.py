@@ -9,6 +9,8 @@ from ..model import LaunchReport, Target, Traffic
 from .perf_params import PerfParams
 
 LANES = 32
+BULK_COPIES = ("UTMALDG", "UBLKCP")
+ASYNCHRONOUS = ("LDGSTS", *BULK_COPIES)
 SECTOR_BYTES = 32
 _VECTOR_BYTES = 16  # widest access of one lane
 _WARP_GROUP_MMA = ("HGMMA", "QGMMA", "IGMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA")
@@ -26,11 +28,13 @@ class Memory:
     stored: float
     l1_hits: float  # bytes of tables so small that each SM keeps them
     spilled: float  # bytes of spill stores; as many are loaded again
+    spills_written: float  # the part of them that the L2 cannot hold until it is overwritten
+    spills_read: float  # and until it is loaded
 
     @property
     def dram_read(self) -> float:
-        """Bytes read from DRAM."""
-        return self.footprint + self.lost * (self.reread + self.spilled)
+        """Bytes of tensors read from DRAM."""
+        return self.footprint + self.lost * self.reread
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,11 @@ class Facts:
     waves: int  # rounds of resident programs on that SM
     passes: float  # of the innermost loops' code (unrolled by the compiler)
     instructions: float  # issued by one warp
+    straight: float  # the part of them outside innermost loops
     rounds: float  # groups of loads, each waiting for the one before
     in_flight: int  # groups of loads issued ahead by the software pipeline; 0 without one
+    staged: bool  # tiles of dots go through registers: loaded, stored to shared memory, waited for
+    bulk: bool  # loads by the bulk copy engine
     warp_group_mma: bool
     warp_mma: bool
     memory: Memory
@@ -66,9 +73,12 @@ def facts_of(report: LaunchReport, traffic: Traffic, target: Target, params: Per
         busiest=busiest,
         waves=math.ceil(busiest / resident),
         passes=passes,
+        straight=straight,
         instructions=straight + in_loop * passes,
         rounds=_rounds(report, traffic, passes),
         in_flight=_in_flight(report, traffic),
+        staged=bool(traffic.dot_flops) and not any(name in report.sass for name in ASYNCHRONOUS),
+        bulk=any(name in report.sass for name in BULK_COPIES),
         warp_group_mma=any(name in report.sass for name in _WARP_GROUP_MMA),
         warp_mma=any(name in report.sass for name in _WARP_MMA),
         memory=_memory(report, traffic, target, params, passes),
@@ -100,11 +110,15 @@ def _rounds(report: LaunchReport, traffic: Traffic, passes: float) -> float:
 
 
 def _in_flight(report: LaunchReport, traffic: Traffic) -> int:
-    """Stages the compiler really pipelined: asynchronous copies in the code, buffers in shared memory."""
-    if not any(name in report.sass for name in ("LDGSTS", "UTMALDG", "UBLKCP")):
+    """Stages the compiler really pipelined: asynchronous copies in the code, buffers in shared memory.
+
+    A warp-group instruction still reads its buffer while the next trip begins, so it takes one stage more.
+    """
+    if not any(name in report.sass for name in ASYNCHRONOUS):
         return 0
     if traffic.dot_flops:
-        return max(0, report.num_stages - 1)
+        held = 2 if any(name in report.sass for name in _WARP_GROUP_MMA) else 1
+        return max(0, report.num_stages - held)
     return max(1, min(8, round(report.smem_bytes / max(1.0, traffic.tile_bytes_per_round))))
 
 
@@ -119,16 +133,34 @@ def _memory(report: LaunchReport, traffic: Traffic, target: Target, params: Perf
         wave = traffic.wave_unique_bytes * footprint / max(1.0, traffic.unique_bytes)
         waves = traffic.waves or blocks / traffic.wave_blocks
         across = max(0.0, wave * waves - footprint)
-    spilled = report.spill_bytes / 2 * report.num_warps * LANES * blocks * max(1.0, passes)
+    held = (report.stack_bytes or report.spill_bytes / 2) * report.num_warps * LANES  # of one program
+    spilled = _spilled(report, passes) * report.num_warps * LANES * blocks
+    live = held * min(blocks, target.sms * report.occupancy.blocks_per_sm)
+    between = (traffic.wave_unique_bytes or 0.0) / max(1.0, passes) + live
     return Memory(
         footprint=footprint,
         reread=again + across,
-        lost=_lost(wave, target, params),
+        lost=_lost(wave, target, params) * (params.kept_on_request if report.sass.get("LDG.EL") else 1.0),
+        spills_written=spilled * _lost(between, target, params),
+        spills_read=spilled * _lost(live, target, params),
         wave=wave,
         stored=traffic.bytes_stored + traffic.bytes_atomic,
         l1_hits=_l1_hits(report, traffic, own, wave, params),
         spilled=spilled,
     )
+
+
+def _spilled(report: LaunchReport, passes: float) -> float:
+    """Bytes of spill stores of one thread: those of innermost loops once per pass."""
+    if not report.spill_bytes:
+        return 0.0
+    inside = _local_bytes(report.loop_sass)
+    return max(_local_bytes(report.sass) + inside * (passes - 1), report.spill_bytes / 2 if not inside else 0.0)
+
+
+def _local_bytes(code: dict[str, int]) -> int:
+    wide, double = code.get("STL.128", 0), code.get("STL.64", 0)
+    return 4 * code.get("STL", 0) + 12 * wide + 4 * double
 
 
 def _loaded_footprint(traffic: Traffic) -> float:

@@ -19,12 +19,15 @@ class PerfParams(Frozen):
     clock_ghz: float  # sustained by kernels that leave the tensor cores idle
     dram_efficiency: float
     l2_gbps: float  # bytes from L2 to all SMs, neighbours' common requests merged
+    partial_store_cost: float  # bytes of L2 time per byte of a sector that is stored only in part
+    spill_cost: float  # bytes of L2 time per byte of a spill store, its loads included
     l2_keeps: float  # share of the L2 one wave may touch before its re-reads start to miss
     l2_loses: float  # share of the L2 one wave touches when all its re-reads miss
+    kept_on_request: float  # share of the misses that remains where loads ask to be evicted last
     sectors_per_clock: float  # 32-byte sectors one SM's load/store unit serves
     l1_bytes: int  # L1 and shared memory of one SM
     fill_bytes_per_clock: float  # from L2 into one SM
-    smem_bytes_per_clock: float  # shared memory of one SM
+    smem_efficiency: float  # above 1 where lanes that read the same word save clocks
     conflict_clocks: float  # one 32-lane store of 4-byte words into a transposed operand tile
     tensor_efficiency: float  # warp-group (or tcgen05) instructions
     warp_mma_efficiency: float  # mma.sync instructions
@@ -34,12 +37,15 @@ class PerfParams(Frozen):
     block_launch_ns: float  # between two programs handed out, whole device
     dram_latency_us: float
     l2_latency_us: float
+    bulk_copy_us: float  # what the bulk copy engine adds to a load
     program_us: float  # start of a program, its last stores and its retirement
+    program_warp_us: float  # and for each of its warps
     reduction_us: float  # one block-wide reduction of one warp
     reduction_warp_us: float  # and for each further warp
-    barrier_us: float  # hand-over of a tile between warps in a dot loop
+    barrier_us: float  # a dot's tiles through registers into shared memory, and the warps' meeting there
     clocks_per_instruction: float  # of one warp alone on its scheduler
-    overlap: float  # exponent p: time is (sum of t^p)^(1/p) over the terms
+    overlap: float  # exponent p: busy time is (sum of t^p)^(1/p) over the resources
+    hiding: float  # the same between busy and waiting time
     launch_us: float  # one launch
     call_us: float  # first launch after other work
 
@@ -47,30 +53,36 @@ class PerfParams(Frozen):
 _H200 = PerfParams(
     fitted=True,
     clock_ghz=1.95,
-    dram_efficiency=0.89,
-    l2_gbps=11000,
-    l2_keeps=0.33,
-    l2_loses=1.05,
-    sectors_per_clock=2.75,
+    dram_efficiency=0.84,
+    l2_gbps=10250,
+    partial_store_cost=5,
+    spill_cost=3,
+    l2_keeps=0.317,
+    l2_loses=0.865,
+    kept_on_request=0.5,
+    sectors_per_clock=2.85,
     l1_bytes=256 << 10,
     fill_bytes_per_clock=64,
-    smem_bytes_per_clock=128,
-    conflict_clocks=26,
-    tensor_efficiency=0.80,
-    warp_mma_efficiency=0.6,
+    smem_efficiency=1.14,
+    conflict_clocks=25,
+    tensor_efficiency=0.843,
+    warp_mma_efficiency=0.5,
     ffma_efficiency=0.95,
     issue_efficiency=0.96,
     mufu_lanes_per_clock=16,
     block_launch_ns=0.606,
-    dram_latency_us=0.65,
-    l2_latency_us=0.3,
-    program_us=0.9,
-    reduction_us=0.12,
-    reduction_warp_us=0.006,
-    barrier_us=0.1,
-    clocks_per_instruction=2.2,
-    overlap=4.0,
-    launch_us=1.7,
+    dram_latency_us=0.51,
+    l2_latency_us=0.23,
+    bulk_copy_us=0.5,
+    program_us=0.39,
+    program_warp_us=0.012,
+    reduction_us=0.147,
+    reduction_warp_us=0.004,
+    barrier_us=0.49,
+    clocks_per_instruction=2.33,
+    overlap=5.7,
+    hiding=4.4,
+    launch_us=2.5,
     call_us=1.4,
 )
 
