@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .base import Context, predicate
+from .base import Condition, Context, predicate
 
 _WIDTH = {
     "fp64": 8, "float64": 8, "fp32": 4, "float32": 4, "int32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2,
@@ -46,3 +46,7 @@ def shared_memory_fits(context: Context, _args: Mapping[str, str]) -> bool | Non
 def no_spills(context: Context, _args: Mapping[str, str]) -> bool | None:
     """No launch spills registers."""
     return None if not context.reports else all(r.spill_bytes == 0 for r in context.reports)
+
+
+OPERANDS_AT_MOST_16_BIT = Condition("operands_at_most_16_bit", "the operands are loaded as numbers of 16 bits or fewer")
+SHARED_MEMORY_FITS = Condition("shared_memory_fits", "every launch fits the shared memory of one block")

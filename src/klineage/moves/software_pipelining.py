@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import libcst as cst
@@ -12,18 +12,11 @@ from ..surface import Editor, Function, Launch, Module, make_site
 from ..surface.query import argument, code, is_call, literal_int
 from ._kernels import dot_load_loops, helpers_of, load_loops
 from ._launches import constant, is_tuned, launch_site, tuned_kernels
-from .base import Condition, Context, Hints, Move, Proposal, Unsupported, ordered, predicate
+from .base import Hints, Move, Proposal, Unsupported, ordered
+from .predicates import SHARED_MEMORY_FITS
 
 DEFAULT = 3  # Triton's num_stages when a launch says nothing
 _CHOICES = ("3", "4", "2", "5")
-
-
-@predicate
-def pipeline_buffers_fit(context: Context, _args: Mapping[str, str]) -> bool | None:
-    """The stages' buffers fit the shared memory of one block on the target."""
-    if not context.reports:
-        return None
-    return all(r.smem_bytes <= context.target.smem_per_block_bytes for r in context.reports)
 
 
 class SoftwarePipelining(Move):
@@ -50,9 +43,7 @@ class SoftwarePipelining(Move):
     rank = 90
     anchors: ClassVar = (SiteKind.LAUNCH, SiteKind.LOOP, SiteKind.AUTOTUNE)
     carriers: ClassVar = ("num_stages", "form")
-    conditions: ClassVar = (
-        Condition("pipeline_buffers_fit", "the buffers of all stages fit one block's shared memory"),
-    )
+    conditions: ClassVar = (SHARED_MEMORY_FITS,)
 
     # --------------------------------------------------------------- simplify
     def simplify(self, module: Module) -> Iterator[Proposal | Unsupported]:

@@ -17,6 +17,7 @@ from ._launches import expanded, launch_site, launcher
 from ._nodes import calls, find
 from ._tiles import Tile, axis_argument, tiles
 from .base import Condition, Context, Hints, Move, Proposal, Unsupported, ordered, predicate
+from .predicates import SHARED_MEMORY_FITS
 
 Sizes = Mapping[str, int]  # role -> size
 
@@ -108,7 +109,7 @@ class TileSize(Move):
     conditions: ClassVar = (
         Condition("tile_powers_of_two", "every tile is a power of two"),
         Condition("dot_tiles_at_least_16", "tiles that feed tl.dot are at least 16 long on every axis"),
-        Condition("shared_memory_fits", "the tiles fit one block's shared memory"),
+        SHARED_MEMORY_FITS,
     )
 
     def simplify(self, module: Module) -> Iterator[Proposal | Unsupported]:
