@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from klineage.errors import HarnessError
+from klineage.errors import EnvironmentLackError, HarnessError
+from klineage.gate import workers
 from klineage.gate.workers import JobResult, Limits, Zygote
 
 sys.path.insert(0, str(Path(__file__).parent))  # workers import from where their parent does
@@ -27,7 +29,7 @@ SHORT = Limits(wall_s=1.0)
 
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with Zygote("compile", cache_dir=tmp_path_factory.mktemp("cache")) as z:
+    with Zygote("plain", cache_dir=tmp_path_factory.mktemp("cache")) as z:
         yield z
 
 
@@ -113,7 +115,7 @@ def test_fifty_jobs_in_two_threads(zygote: Zygote):
 
 
 def test_a_killed_server_is_replaced():
-    with Zygote("compile") as z:
+    with Zygote("plain") as z:
         if "pid" in z.isolation:
             assert z.run(f"{JOBS}:kill_server", {}).value == {"survived": True}
         else:
@@ -126,12 +128,28 @@ def test_a_killed_server_is_replaced():
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "torch.py").write_text("raise ImportError('torch is broken here')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with Zygote("compile") as z, pytest.raises(HarnessError, match="torch is broken here"):
+    with Zygote("plain") as z, pytest.raises(HarnessError, match="torch is broken here"):
         z.run(f"{JOBS}:double", {"x": 1})
 
 
+def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentLackError, match="KLINEAGE_CACHE_DIR"):
+        Zygote("plain", cache_dir=tmp_path / "file")
+
+
+def test_an_old_cache_is_thinned_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workers, "_CACHE_ENTRIES", 2)
+    for name, age in (("old", 30 * 86400), ("new", 60), ("newer", 0)):
+        entry = tmp_path / "triton" / name
+        entry.mkdir(parents=True)
+        os.utime(entry, (time.time() - age,) * 2)
+    Zygote("plain", cache_dir=tmp_path).close()
+    assert sorted(x.name for x in (tmp_path / "triton").iterdir()) == ["new", "newer"]
+
+
 def test_a_closed_pool_refuses():
-    z = Zygote("compile")
+    z = Zygote("plain")
     z.close()
     with pytest.raises(HarnessError, match="closed"):
         z.run(f"{JOBS}:double", {"x": 1})
@@ -163,7 +181,7 @@ def test_memory_is_limited(zygote: Zygote):
 
 def test_no_secret_reaches_a_job(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    for flavour, interpreted in (("compile", False), ("interpret", True)):
+    for flavour, interpreted in (("plain", False), ("interpret", True)):
         with Zygote(flavour) as z:  # type: ignore[arg-type]
             value = z.run(f"{JOBS}:environment", {}).value
         assert value and "SOME_API_KEY" not in value["names"]
@@ -197,7 +215,7 @@ def test_the_parents_end_leaves_no_process(tmp_path: Path, signal_number: int):
         f"sys.path[:] = {sys.path!r}\n"
         "from klineage.gate.workers import Zygote\n"
         "def run():\n"
-        "    with Zygote('compile') as z:\n"
+        "    with Zygote('plain') as z:\n"
         f"        assert z.run('{JOBS}:double', {{'x': 1}}).ok\n"
         "        print('ready', flush=True)\n"
         f"        z.run('{JOBS}:sleep_marked', {{}})\n"

@@ -20,11 +20,11 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import AutotunerError, OutOfResources, PTXASError
 
 from ..model import Target
-from . import binary, capture, pretend_cuda
+from . import binary, capture, capture_driver, pretend_cuda
 from .compile import make_input
 from .wire import Payload
 
-warm_up = capture.warm_up  # called by the server before it forks
+warm_up = capture_driver.warm_up  # called by the server before it forks
 
 _UNITS = {"shared memory": " bytes", "tensor memory": " columns"}
 
@@ -38,7 +38,7 @@ def compile_job(payload: Payload) -> Payload:
     module, _, name = payload["score"].partition(":")
     recorder = capture.Capture(target, getattr(importlib.import_module(module), name), payload["max_configs"])
     pretend_cuda.install(target)
-    capture.install(recorder)
+    capture_driver.install(recorder)
     job = _Job(payload, recorder)
     failure = job.run()
     return {"failure": failure, "cases": job.cases, "cubins": job.cubins, "trials": job.trials}
