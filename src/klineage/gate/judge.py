@@ -53,12 +53,12 @@ class Gate:
 
     mode = Provenance.MODELLED
 
-    def __init__(self, target: Target, store: VerdictStore, jobs: int = 2) -> None:
+    def __init__(self, target: Target, store: VerdictStore, jobs: int = 2, limits: Limits = LIMITS) -> None:
         self.target = target
         self.store = store
         self.pool = ThreadPoolExecutor(max(2, jobs), thread_name_prefix="gate")
-        starting = self.pool.submit(Zygote, "interpret", LIMITS)
-        self.compiler = Zygote("compile", LIMITS)
+        starting = self.pool.submit(Zygote, "interpret", limits)
+        self.compiler = Zygote("compile", limits)
         self.interpreter = starting.result()
 
     def bind(self, task: Task) -> TaskGate:
