@@ -48,36 +48,34 @@ class OnePassRow(Move):
     long as the row each loop runs once, the loads of the different passes are the same load, and device memory is read
     once. It pays where memory bounds the kernel and the row fits the registers of one program.
 
-    before (one loop per statistic)::
-
-        square = 0.0
-        for start in range(0, n, BLOCK):            # BLOCK = 256
-            cols = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
-            square += tl.sum(x * x)
-        scale = tl.rsqrt(square / n + eps)
-        for start in range(0, n, BLOCK):
-            cols = start + tl.arange(0, BLOCK)
-            x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
-            tl.store(y_ptr + cols, x * scale, mask=cols < n)
-
-    after (one load)::
-
-        cols = tl.arange(0, BLOCK)                  # BLOCK = triton.next_power_of_2(n)
+    ```python
+    square = 0.0
+    for start in range(0, n, BLOCK):            # BLOCK = 256
+        cols = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
-        square = tl.sum(x * x)
-        scale = tl.rsqrt(square / n + eps)
+        square += tl.sum(x * x)
+    scale = tl.rsqrt(square / n + eps)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
         tl.store(y_ptr + cols, x * scale, mask=cols < n)
+    -->
+    cols = tl.arange(0, BLOCK)                  # BLOCK = triton.next_power_of_2(n)
+    x = tl.load(x_ptr + cols, mask=cols < n, other=0.0)
+    square = tl.sum(x * x)
+    scale = tl.rsqrt(square / n + eps)
+    tl.store(y_ptr + cols, x * scale, mask=cols < n)
+    ```
 
     Must hold:
-        - the tile covers the row: BLOCK is the next power of two of its length;
-        - the row fits the registers of one program (65536 elements at most);
-        - nothing stores through a pointer between two loads from it that are merged.
+    - the tile covers the row: BLOCK is the next power of two of its length;
+    - the row fits the registers of one program (65536 elements at most);
+    - nothing stores through a pointer between two loads from it that are merged.
 
     Refused:
-        - loops that are left early, or whose counter is used after them;
-        - to simplify: scans, sorts, dots and other operations that mix lanes; two-dimensional tiles; a row read back
-          after it was overwritten; a row without a bound on its columns.
+    - loops that are left early, or whose counter is used after them;
+    - to simplify: scans, sorts, dots and other operations that mix lanes; two-dimensional tiles; a row read back
+      after it was overwritten; a row without a bound on its columns.
     """
 
     rank = 30

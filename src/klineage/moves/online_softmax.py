@@ -34,34 +34,32 @@ class OnlineSoftmax(Move):
     summed so far whenever the maximum grows: one pass. It pays where the row does not fit on chip, and in attention,
     where a second pass would compute the scores again.
 
-    before (two passes)::
-
-        m = float("-inf")
-        for start in range(0, n, BLOCK):
-            x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
-            m = tl.maximum(m, tl.max(x))
-        d = 0.0
-        for start in range(0, n, BLOCK):
-            x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
-            d += tl.sum(tl.exp(x - m))
-
-    after (one pass)::
-
-        m = float("-inf")
-        d = 0.0
-        for start in range(0, n, BLOCK):
-            x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
-            m_new = tl.maximum(m, tl.max(x))
-            d = d * tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new))
-            m = m_new
+    ```python
+    m = float("-inf")
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
+        m = tl.maximum(m, tl.max(x))
+    d = 0.0
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
+        d += tl.sum(tl.exp(x - m))
+    -->
+    m = float("-inf")
+    d = 0.0
+    for start in range(0, n, BLOCK):
+        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=float("-inf"))
+        m_new = tl.maximum(m, tl.max(x))
+        d = d * tl.exp(m - m_new) + tl.sum(tl.exp(x - m_new))
+        m = m_new
+    ```
 
     Must hold:
-        - both loops run over the same range and have no effect on memory;
-        - every sum of the second loop is proportional to exp(x - max), so that one factor rescales it;
-        - the first tile holds a value above minus infinity (else the factor is NaN).
+    - both loops run over the same range and have no effect on memory;
+    - every sum of the second loop is proportional to exp(x - max), so that one factor rescales it;
+    - the first tile holds a value above minus infinity (else the factor is NaN).
 
     Refused:
-        - loops in which something else depends on the final maximum.
+    - loops in which something else depends on the final maximum.
     """
 
     rank = 40
