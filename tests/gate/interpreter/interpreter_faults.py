@@ -215,8 +215,6 @@ def _table() -> list[Fault]:
         Fault("bf16-max", reduction("tl.reduce(x, 1, bigger)", 16, "bfloat16",
                                     "@triton.jit\ndef bigger(a, b):\n    return tl.maximum(a, b)\n"), (grid.to(bf),),
               lambda x: x.amax(1)),
-        Fault("bf16-cumsum", reduction("tl.cumsum(x, 1)", 64, "bfloat16"), (grid.to(bf),),
-              lambda x: x.float().cumsum(1), 0.3),
         Fault("bf16-custom-scan", reduction("tl.associative_scan(x, 1, multiply)", 64, "bfloat16", MULTIPLY),
               (grid.to(bf),), lambda x: x.float().cumprod(1), 0.1),
         Fault("bf16-dot", dot("float32"), (left.to(bf), right.to(bf)), lambda a, b: a.float() @ b.float(), 1e-4),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+from packaging.version import parse
 
 Run = Callable[..., dict[str, Any]]
 HEADER = "import torch, triton\nimport triton.language as tl\n\n"
@@ -281,6 +283,58 @@ def run(x):
     exact = x.double() @ x.double()
     assert (wide - exact).abs().max() < 1e-4
     assert 1e-3 < (narrow.double() - exact).abs().max() < 0.2
+
+
+@pytest.mark.skipif(parse(triton.__version__) >= parse("3.9"), reason="block pointers were removed in Triton 3.9")
+def test_block_pointers_with_boundary_checks(run: Run) -> None:
+    source = (
+        HEADER
+        + """
+@triton.jit
+def kernel(x, o, M, N, B: tl.constexpr):
+    p = tl.make_block_ptr(x, (M, N), (N, 1), (tl.program_id(0) * B, 0), (B, B), (1, 0))
+    q = tl.make_block_ptr(o, (M, N), (N, 1), (tl.program_id(0) * B, 0), (B, B), (1, 0))
+    for j in range(0, N, B):
+        tile = tl.load(p, boundary_check=(0, 1), padding_option="zero")
+        tl.store(q, tile * 2, boundary_check=(0, 1))
+        p = tl.advance(p, (0, B))
+        q = tl.advance(q, (0, B))
+
+def run(x):
+    o = torch.empty_like(x)
+    kernel[(triton.cdiv(x.shape[0], 16),)](x, o, x.shape[0], x.shape[1], B=16)
+    return o
+"""
+    )
+    x = torch.randn(40, 50).bfloat16()
+    case = run(source, x)
+    assert case["error"] is None, case["error"]
+    assert torch.equal(case["outputs"][0], x * 2)
+
+
+def test_tensor_descriptors_from_host_and_device(run: Run) -> None:
+    source = (
+        HEADER
+        + """
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+@triton.jit
+def kernel(given, o, M, N, B: tl.constexpr):
+    made = tl.make_tensor_descriptor(o, [M, N], [N, 1], [B, B])
+    at = [tl.program_id(0) * B, tl.program_id(1) * B]
+    made.store(at, given.load(at) * 2)
+
+def run(x):
+    o = torch.empty_like(x)
+    grid = (triton.cdiv(x.shape[0], 16), triton.cdiv(x.shape[1], 16))
+    kernel[grid](TensorDescriptor.from_tensor(x, [16, 16]), o, x.shape[0], x.shape[1], B=16)
+    return o
+"""
+    )
+    x = torch.randn(40, 48).bfloat16()
+    case = run(source, x)
+    assert case["error"] is None, case["error"]
+    assert torch.equal(case["outputs"][0], x * 2)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+# pyright: reportIncompatibleMethodOverride=false
 """The interpreter's builder with every fault cured; the order of bases is the order of the cures."""
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ NUMBERS = tuple(n for n in Counts.__dataclass_fields__ if n != "dot_flops")
 def mean(samples: list[Counts]) -> Counts:
     """The average program."""
     share = 1.0 / len(samples)
-    average = Counts(**{name: sum(getattr(c, name) for c in samples) * share for name in NUMBERS})
+    average = Counts()
+    for name in NUMBERS:
+        setattr(average, name, sum(getattr(c, name) for c in samples) * share)
     for sample in samples:
         for kind, flops in sample.dot_flops.items():
             average.dot(kind, flops * share)

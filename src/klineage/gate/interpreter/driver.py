@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false, reportArgumentType=false
 """Fault: host code that asks Triton's driver for the device finds none.
 
 Cure: a driver that answers with the target's properties and runs nothing.
@@ -90,4 +91,4 @@ def set_driver(target: Target) -> None:
     """Make Triton believe in a device like ``target``."""
     triton.runtime.driver.set_active(NullDriver(target))
     if not hasattr(torch._C, "_cuda_getCurrentRawStream"):
-        torch._C._cuda_getCurrentRawStream = lambda device: 0
+        torch._C._cuda_getCurrentRawStream = lambda *_: 0

@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
 """Fault: ``tl.map_elementwise`` builds an IR region and fails in the interpreter.
 
 Cure: call the scalar function once per element (per ``pack`` elements), as its semantics say: it may branch.

@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportAttributeAccessIssue=false
+# pyright: reportPrivateUsage=false, reportDeprecated=false
 """How a launch runs: arguments bound as Triton binds them, then programs in the order a GPU numbers them.
 
 Replaces the interpreter's executor, which copies every argument's storage before and after a launch.

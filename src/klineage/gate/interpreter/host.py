@@ -34,7 +34,8 @@ _MOVES = frozenset(  # creation and movement: nothing is computed
         "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange",
         "tensor", "as_tensor", "zero_", "fill_", "copy_", "clone", "contiguous", "to", "half", "float", "bfloat16",
         "double", "int", "long", "cpu", "cuda", "reshape", "item", "tolist", "cat", "stack", "repeat_interleave",
-        "__setitem__", "__getitem__", "set_", "index_select", "flatten", "pad", "view_as", "type_as", "numpy", "repeat", "eye", "linspace", "tril", "triu",
+        "__setitem__", "__getitem__", "set_", "index_select", "flatten", "pad", "view_as", "type_as", "numpy",
+        "repeat", "eye", "linspace",
     }
 )  # fmt: skip
 _WHOLE_ANSWERS = frozenset(

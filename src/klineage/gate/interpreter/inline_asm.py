@@ -39,7 +39,13 @@ class InlineAsm(native.InterpreterBuilder):
     """Inline assembly by registry or evaluation."""
 
     def create_inline_asm(
-        self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int
+        self,
+        inlineAsm: str,
+        constraints: str,
+        values: Any,
+        type: Any,  # noqa: A002
+        isPure: bool,
+        pack: int,
     ) -> Any:
         types = list(type) if isinstance(type, (list, tuple)) else [type]
         known = _registry.get(_normalise(inlineAsm))

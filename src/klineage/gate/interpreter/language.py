@@ -1,6 +1,7 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportPrivateUsage=false
 # pyright: reportAttributeAccessIssue=false
+# pyright: reportUnknownLambdaType=false
 """The language module, remapped to the interpreter once for the whole process.
 
 The interpreter does this anew at every launch and at every call of a device function, which takes most of a small
@@ -53,7 +54,9 @@ def patch_language(builder: Any) -> None:
     """Remap ``triton.language`` to ``builder`` for good."""
     native.interpreter_builder = builder
     native.interpreter_semantic.builder = builder
+    native.TritonSemantic = lambda *_: native.interpreter_semantic  # triton 3.6 makes one per function
     _remap()
+    tl.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])  # numpy 2.4 refuses int(array)
     for module in (tl, tl.core):
         module.range = dynamic_range
         module.static_range = static_range
@@ -61,4 +64,4 @@ def patch_language(builder: Any) -> None:
         module.associative_scan = _scan
         if hasattr(module, "map_elementwise"):
             module.map_elementwise = map_elementwise
-    native._patch_lang = lambda fn: _NothingToRestore()
+    native._patch_lang = lambda *_: _NothingToRestore()

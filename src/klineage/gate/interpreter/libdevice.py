@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportAttributeAccessIssue=false
 """Fault: ``libdevice.*`` functions are stubs that return None or ask for IR.
 
 Cure: the same functions on numpy arrays (torch for the special functions), in the precision of the arguments;

@@ -1,6 +1,7 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 # pyright: reportPrivateUsage=false, reportUntypedBaseClass=false
+# pyright: reportUnknownLambdaType=false
 """Fault: the interpreter calculates on the raw bits of bf16 and fp8, and its casts to them lose the carry.
 
 Cure: widen to fp32, compute, round once to nearest even. Dots accumulate in fp32 as tensor cores do, unless
@@ -66,6 +67,10 @@ class LowFloats(native.InterpreterBuilder):
             return super().create_fma(x, y, z)
         return narrow(super().create_fma(widen_handle(x), widen_handle(y), widen_handle(z)), dtype)
 
+    def get_bf16(self, value: float) -> Any:
+        """A bf16 constant; before triton 3.9 there is none."""
+        return TensorHandle(encode(np.array([value], np.float32), tl.bfloat16), tl.bfloat16)
+
     def create_rsqrt(self, arg: Any) -> Any:
         return self.unary_op(arg, lambda x: (1 / np.sqrt(x)).astype(x.dtype))
 
@@ -107,7 +112,7 @@ _RMW = {
     "FADD": lambda self, x, y: self.create_fadd(x, y),
     "MAX": lambda self, x, y: self.create_maximumf(x, y),
     "MIN": lambda self, x, y: self.create_minimumf(x, y),
-    "XCHG": lambda self, x, y: y,
+    "XCHG": lambda *handles: handles[2],
 }
 
 

@@ -1,4 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportAttributeAccessIssue=false
 """Puts every cure in place, once per process."""
 
 from __future__ import annotations

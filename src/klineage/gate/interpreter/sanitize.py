@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+# pyright: reportIncompatibleMethodOverride=false
 """Memory of interpreted kernels: loads, stores and atomics through checked buffers, with races found.
 
 Programs run one after another here and together on a GPU. Marks of the last program that wrote and read each

@@ -114,7 +114,7 @@ def _implicit(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert
 
 
-def _first_def(self: Any, lines: list[str]) -> int:
+def _first_def(self: Any, lines: list[str]) -> int:  # noqa: ARG001
     for number, line in enumerate(lines, start=1):
         if line.strip().startswith("def "):
             return number

@@ -35,7 +35,7 @@ def _block_init(plain: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _tensor_init(self: Any, handle: Any, type: Any) -> None:
+def _tensor_init(self: Any, handle: Any, type: Any) -> None:  # noqa: A002
     known = type.__dict__.get(_SHAPE)
     if known is None:
         sizes = tuple(type.shape) if type.is_block() else ()

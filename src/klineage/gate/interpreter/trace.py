@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+# pyright: reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false, reportPrivateUsage=false
 """A builder that counts instead of calculating.
 
 Addresses, masks and every other integer are real. Tiles of floats are not: a float tile is a single number seen
@@ -255,7 +256,13 @@ class Tracer(Builder):
         return super().libdevice(name, args)
 
     def create_inline_asm(
-        self, inlineAsm: str, constraints: str, values: Any, type: Any, isPure: bool, pack: int
+        self,
+        inlineAsm: str,
+        constraints: str,
+        values: Any,
+        type: Any,  # noqa: A002
+        isPure: bool,
+        pack: int,
     ) -> Any:
         self.operation()
         lanes = max((v.data.size for v in values), default=1)

@@ -1,5 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportAttributeAccessIssue=false
 """Elementwise and shape operations of the tracing builder, made from tables.
 
 Costs are in instructions per lane as a GPU issues them, on the ALU and on the multi-function unit (MUFU). Integer
@@ -9,7 +10,7 @@ work counts only on loaded data: the rest is index arithmetic, which compilers f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,13 @@ _ARITHMETIC: dict[str, tuple[float, float]] = {  # (ALU, MUFU)
 _COMPARISONS = tuple(f"create_fcmp{order}{op}" for order in "OU" for op in ("LT", "GT", "LE", "GE", "EQ", "NE"))
 _CASTS = ("cast_impl", "create_bitcast")
 _SHAPES = ("create_reshape", "create_trans", "create_expand_dims", "create_broadcast", "create_unsplat")
-_INTEGERS = tuple(
-    f"create_{op}"
-    for op in ["add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "shl", "lshr", "ashr", "minsi", "minui", "maxsi", "maxui", "and", "or", "xor", "umulhi", "iabs"]
-) + tuple(f"create_icmp{op}" for op in ("SLE", "SLT", "SGE", "SGT", "ULE", "ULT", "UGE", "UGT", "EQ", "NE"))
+_INTEGERS = (
+    "create_add", "create_sub", "create_mul", "create_sdiv", "create_udiv", "create_srem", "create_urem", "create_shl",
+    "create_lshr", "create_ashr", "create_minsi", "create_minui", "create_maxsi", "create_maxui", "create_and",
+    "create_or", "create_xor", "create_umulhi", "create_iabs", "create_icmpSLE", "create_icmpSLT", "create_icmpSGE",
+    "create_icmpSGT", "create_icmpULE", "create_icmpULT", "create_icmpUGE", "create_icmpUGT", "create_icmpEQ",
+    "create_icmpNE",
+)  # fmt: skip
 _OTHERS = ("create_addptr", "create_gather", "create_cat", "create_int_to_ptr", "create_ptr_to_int")
 
 
@@ -207,7 +211,7 @@ equip()
 
 
 @contextlib.contextmanager
-def using_builder(tracer: Tracer) -> Iterator[None]:
+def using_builder(tracer: Tracer) -> Generator[None]:
     """Interpret with the tracing builder, which also hears of loops."""
     before = native.interpreter_builder
     observer = set_loop_observer(tracer)
