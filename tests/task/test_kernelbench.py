@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from klineage.errors import TaskError
-from klineage.model import CaseRole
+from klineage.gate.correctness import check_correctness
+from klineage.gate.workers import Zygote
+from klineage.model import CaseRole, Kernel, target
 from klineage.task import compare, load_task
 
 DATA = Path(__file__).parent / "data"
@@ -128,3 +130,18 @@ def test_relu_is_checked_on_negative_numbers_too():
     layouts = [task.make_inputs(c)[0].is_contiguous() for c in task.check_cases]
     assert not all(layouts)
     assert [c.role for c in task.info.cases].count(CaseRole.BENCH) == 1
+
+
+@pytest.mark.slow
+def test_plain_kernels_are_judged_on_kernelbench_files(tmp_path):
+    kernels = Path(__file__).parents[2] / "tasks" / "kernels"
+    product = Kernel(source=(kernels / "matmul.py").read_text())
+    rows = (kernels / "layer_norm.py").read_text()
+    flat = Kernel(source=rows.replace("n_rows, n_cols = x.shape", "n_rows, n_cols = x.shape[0], weight.numel()"))
+    with Zygote("interpret", cache_dir=tmp_path) as worker:
+        for name, kernel in (("kb_matmul", product), ("kb_layernorm", flat)):
+            task = load_task(DATA / f"{name}.py", check=False)
+            verdict = check_correctness(worker, task, kernel, task.check_cases, target("sm_90"))
+            assert verdict.status is None, f"{name}: {verdict.reason}"
+            wrong = kernel.derive(kernel.source.replace("other=0.0", "other=1.0"), "padding counted")
+            assert check_correctness(worker, task, wrong, task.check_cases, target("sm_90")).status is not None
