@@ -37,6 +37,7 @@ def judge(tmp_path_factory):
     store.close()
 
 
+HUGE_DOT = "    z = tl.zeros((512, 512), tl.float16)\n    w = tl.dot(z, z)\n"
 BROKEN = {
     "drops_the_tail": (HONEST.replace("triton.cdiv(n, 128)", "n // 128"), "rejected_numeric"),
     "half_sized_grid": (HONEST.replace("(triton.cdiv(n, 128),)", "((n + 255) // 256,)"), "rejected_numeric"),
@@ -53,7 +54,7 @@ BROKEN = {
                      "rejected_numeric"),
     "raises": (HONEST.replace("    n = x.numel()", "    raise ValueError('no')\n    n = x.numel()"), "rejected"),
     "too_much_shared_memory": (
-        HONEST.replace("    x = tl.load", "    z = tl.zeros((512, 512), tl.float16)\n    w = tl.dot(z, z)\n    x = tl.load")
+        HONEST.replace("    x = tl.load", f"{HUGE_DOT}    x = tl.load")
         .replace("2 * x + 1, mask", "2 * x + 1 + tl.sum(w), mask"), "rejected",
     ),
     "returns_the_input": (HONEST.replace("    return y\n", "    return x\n"), "rejected_hack"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from klineage.gate.policy import check_policy
 from klineage.task.loader import shipped_tasks
 
@@ -48,14 +49,16 @@ def test_shipped_kernels_pass(name):
 def test_operators_inside_kernels_are_not_torch():
     text = HEAD + (
         "@triton.jit\ndef k(x_ptr, n, B: tl.constexpr):\n"
-        "    x = tl.softmax(tl.load(x_ptr + tl.arange(0, B)))\n    print('x', x)\n    tl.store(x_ptr + tl.arange(0, B), x)\n"
+        "    x = tl.softmax(tl.load(x_ptr + tl.arange(0, B)))\n    print('x', x)\n"
+        "    tl.store(x_ptr + tl.arange(0, B), x)\n"
     )
     assert check_policy(text) == []
 
 
 def test_allocation_and_questions_about_tensors_pass():
     text = HEAD + (
-        "def run(x):\n    y = torch.empty_like(x)\n    z = torch.zeros(x.shape[0], dtype=torch.float32, device=x.device)\n"
+        "def run(x):\n    y = torch.empty_like(x)\n"
+        "    z = torch.zeros(x.shape[0], dtype=torch.float32, device=x.device)\n"
         "    n = x.numel() // x.shape[-1]\n    assert x.is_contiguous()\n    return y.view(-1, n), z\n"
     )
     assert check_policy(text) == []

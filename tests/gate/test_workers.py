@@ -120,6 +120,7 @@ def test_a_killed_server_is_replaced():
             assert z.run(f"{JOBS}:kill_server", {}).value == {"survived": True}
         else:
             assert z.run(f"{JOBS}:kill_server", {}).outcome == "killed"
+        assert z.run(f"{JOBS}:double", {"x": 3}).ok
         z._server._process.kill()  # pyright: ignore
         z._server._process.wait()  # pyright: ignore
         assert z.run(f"{JOBS}:double", {"x": 4}).ok

@@ -1,3 +1,4 @@
+# pyright: reportMissingTypeStubs=false
 """What a verdict is reached with: versions of everything that can change a figure."""
 
 from __future__ import annotations

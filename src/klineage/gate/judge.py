@@ -38,6 +38,9 @@ SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
 LIMITS = Limits(wall_s=120.0)
 
 
+Profile = tuple[CaseTime | None, tuple[LaunchReport, ...], str]  # time, launches, reason when there is no time
+
+
 @dataclass(frozen=True)
 class _Judgement:
     status: Status
@@ -78,10 +81,8 @@ class TaskGate:
 
     gate: Gate
     task: Task
-    _by_text: dict[str, Verdict] = field(default_factory=dict)
-    _profiles: dict[tuple[str, str, str], tuple[CaseTime | None, tuple[LaunchReport, ...], str]] = field(
-        default_factory=dict
-    )
+    _by_text: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
+    _profiles: dict[tuple[str, str, str], Profile] = field(default_factory=dict[tuple[str, str, str], Profile])
 
     def __post_init__(self) -> None:
         self.task = self.task.salted(os.urandom(8).hex())
@@ -130,9 +131,7 @@ class TaskGate:
         self.gate.store.put_verdict(verdict)
         return verdict
 
-    def profile(
-        self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None
-    ) -> list[tuple[CaseTime | None, tuple[LaunchReport, ...], str]]:
+    def profile(self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None) -> list[Profile]:
         """(time, launches, reason when there is no time) per case, for any target; no correctness."""
         return [self._profile(kernel, case, target or self.target) for case in cases]
 
@@ -197,17 +196,13 @@ class TaskGate:
             )
         return _Judgement(Status.ACCEPTED, "", correctness.cases, tuple(times), launches, tuple(traffic))
 
-    def _profile(
-        self, kernel: Kernel, case: Case, target: Target
-    ) -> tuple[CaseTime | None, tuple[LaunchReport, ...], str]:
+    def _profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         key = (kernel.id, case.name, target.name)
         if key not in self._profiles:
             self._profiles[key] = self._fresh_profile(kernel, case, target)
         return self._profiles[key]
 
-    def _fresh_profile(
-        self, kernel: Kernel, case: Case, target: Target
-    ) -> tuple[CaseTime | None, tuple[LaunchReport, ...], str]:
+    def _fresh_profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         compiled = self._compile(kernel, [case], target)
         if not compiled.ok:
             return None, (), compiled.reason

@@ -26,7 +26,7 @@ class Proposal:
     direction: Direction
     site: Site
     source: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict[str, str])
     note: str = ""
 
 
@@ -61,7 +61,7 @@ class Condition:
 
     predicate: str
     statement: str
-    args: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def as_precondition(self) -> Precondition:
         """The model value, assumed until evidence earns more."""
