@@ -141,7 +141,7 @@ class HostWatch(TorchFunctionMode):
     def _record(
         self, func: Callable[..., Any], name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
     ) -> None:
-        title = resolve_name(func) or name or repr(func)
+        title = _title(func, name)
         self.calls[title] += 1
         elements = max((t.numel() for t in (*inputs, *outputs)), default=0)
         self.largest[title] = max(elements, self.largest.get(title, 0))
@@ -156,6 +156,15 @@ class HostWatch(TorchFunctionMode):
     def operators(self) -> list[dict[str, Any]]:
         """The record, by name: {"op", "calls", "elements"}."""
         return [{"op": n, "calls": c, "elements": self.largest[n]} for n, c in sorted(self.calls.items())]
+
+
+def _title(func: Callable[..., Any], name: str) -> str:
+    """How people write the function: torch's own table of names gives the first of several aliases."""
+    if getattr(torch, name, None) is func:
+        return f"torch.{name}"
+    if getattr(torch.Tensor, name, None) is func:
+        return f"torch.Tensor.{name}"
+    return resolve_name(func) or name or repr(func)
 
 
 def _flat(values: Any) -> Iterator[Any]:
