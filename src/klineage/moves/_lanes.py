@@ -22,6 +22,13 @@ EFFECTS = frozenset({"store", "debug_barrier", "device_print", "device_assert", 
 ATOMICS = frozenset(f"atomic_{op}" for op in ("add", "max", "min", "and", "or", "xor", "xchg", "cas"))
 
 
+def pairwise(node: ast.AST, operation: str) -> bool:
+    """``tl.maximum(a, b)`` or the built-in ``max(a, b)`` (for "max"); ``tl.max(x, axis)`` is a reduction and is not."""
+    if not isinstance(node, ast.Call) or len(node.args) != 2 or node.keywords:
+        return False
+    return tl_name(node) == f"{operation}imum" or dotted_name(node.func) == operation
+
+
 def mentions(node: ast.AST, names: Iterable[str]) -> bool:
     """True when one of the names stands anywhere below the node."""
     wanted = set(names)

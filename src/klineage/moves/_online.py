@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from ._lanes import pairwise
 from ._lines import Line, rename, rewrite, tl_name, unique
 from ._loop_values import Body, closure, loop_body, original, rebuild, without_repeats
 from ._values import Step, base_name, drop_dead
@@ -34,8 +35,7 @@ def running_maximum(body: Body) -> list[tuple[str, str]]:
     for name in sorted(body.carried):
         new = original(body.last[name], body)
         value = body.values.get(new)
-        two = isinstance(value, ast.Call) and tl_name(value) in ("maximum", "max") and len(value.args) == 2
-        sides = value.args if two and isinstance(value, ast.Call) else []
+        sides = value.args if isinstance(value, ast.Call) and pairwise(value, "max") else []
         if any(isinstance(a, ast.Name) and original(a.id, body) == name for a in sides):
             found.append((name, new))
     return found

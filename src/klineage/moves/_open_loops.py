@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ._lanes import REDUCTIONS, RowLoop, accesses, has_effect, is_lane, lane_names, pointer_root, row_loop
+from ._lanes import REDUCTIONS, RowLoop, accesses, has_effect, is_lane, lane_names, pairwise, pointer_root, row_loop
 from ._lines import Line, Section, assemble, calls_of, names_loaded, rename, rewrite, sections, tl_name
 from ._values import Step, definitions, drop_dead, merge_equal, pinned_names, pretty, steps_of, version
 
@@ -218,9 +218,9 @@ def _folder(first: dict[str, tuple[str, bool, str]], lanes: set[str], floats: se
                 return kept(line, node, node.left, right)
             if isinstance(node.op, ast.Mult) and any(e is not None and not e[1] for e in (left, right)):
                 return "0.0"
-        if isinstance(node, ast.Call) and len(node.args) == 2:
-            for operation, names in (("max", ("maximum", "max")), ("min", ("minimum", "min"))):
-                if tl_name(node) in names and not node.keywords:
+        if isinstance(node, ast.Call):
+            for operation in ("max", "min"):
+                if pairwise(node, operation):
                     for here, there in (node.args, node.args[::-1]):
                         identity = start(here, operation)
                         if identity is not None:
