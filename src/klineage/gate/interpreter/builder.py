@@ -11,7 +11,7 @@ import numpy as np
 from triton.runtime import interpreter as native
 
 from . import reduce as reductions
-from .formats import TensorHandle
+from .formats import TensorHandle, repeated
 from .inline_asm import InlineAsm
 from .libdevice import Libdevice
 from .lowfloat import LowFloats
@@ -39,9 +39,7 @@ class Builder(CheckedMemory, LowFloats, InlineAsm, Libdevice):
         return total
 
     def create_splat(self, ret_ty: Any, arg: Any) -> Any:
-        value = arg.data.reshape(-1)[0]
-        shape = tuple(int(n) for n in ret_ty.shape)
-        return TensorHandle(np.broadcast_to(value, shape), arg.dtype.scalar)
+        return TensorHandle(repeated(arg.data.reshape(-1)[:1], tuple(map(int, ret_ty.shape))), arg.dtype.scalar)
 
     def create_erf(self, arg: Any) -> Any:
         data = self.libdevice_array("erf", arg)

@@ -100,6 +100,11 @@ def values_of(handle: Any) -> Array:
     return decode(handle.data, handle.dtype.scalar) if is_low(handle) else handle.data
 
 
+def repeated(value: Array, shape: tuple[int, ...]) -> Array:
+    """One element seen as an array of ``shape`` through zero strides (``np.broadcast_to``, without its overhead)."""
+    return np.ndarray(shape, value.dtype, np.ascontiguousarray(value), strides=(0,) * len(shape))
+
+
 def make_tensor(data: Array, dtype: Any) -> Any:
     """A language tensor of data: a block when it has a shape, a scalar (shape [1] inside) otherwise."""
     if data.ndim:

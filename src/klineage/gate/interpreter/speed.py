@@ -29,19 +29,23 @@ def _block_init(plain: Callable[..., None]) -> Callable[..., None]:
         facts = _facts.get(key)
         if facts is None:
             plain(self, element_ty, shape)
+            self.__dict__[_SHAPE] = _shape_of(self)
             facts = _facts[key] = dict(self.__dict__)
         self.__dict__.update(facts)
 
     return init
 
 
+def _shape_of(type: Any) -> tuple[Any, Any, Any]:  # noqa: A002
+    """What a tensor of the type shows as shape, number of elements and scalar type."""
+    sizes = [getattr(n, "value", n) for n in type.shape] if type.is_block() else []
+    return tl.tuple([tl.constexpr(n) for n in sizes]), tl.constexpr(math.prod(sizes)), type.scalar
+
+
 def _tensor_init(self: Any, handle: Any, type: Any) -> None:  # noqa: A002
     known = type.__dict__.get(_SHAPE)
     if known is None:
-        sizes = tuple(type.shape) if type.is_block() else ()
-        shape = tl.tuple([tl.constexpr(n) for n in sizes])
-        known = (shape, tl.constexpr(math.prod(getattr(n, "value", n) for n in sizes)), type.scalar)
-        type.__dict__[_SHAPE] = known
+        known = type.__dict__[_SHAPE] = _shape_of(type)
     self.handle = handle
     self.type = type
     self.shape, self.numel, self.dtype = known

@@ -48,11 +48,20 @@ def _floating(dtype: Any) -> bool:
 
 
 def _rounds(args: tuple[Any, ...]) -> int:
-    return max((getattr(a, "round", 0) for a in args), default=0)
+    latest = 0
+    for arg in args:
+        found = getattr(arg, "round", 0)
+        if found > latest:  # noqa: PLR1730  a call of max costs more than the comparison
+            latest = found
+    return latest
 
 
 def _largest(args: tuple[Any, ...]) -> Any:
-    return max((a for a in args if isinstance(a, TensorHandle)), key=lambda h: h.data.size)
+    largest, size = args[0], -1
+    for arg in args:
+        if isinstance(arg, TensorHandle) and arg.data.size > size:
+            largest, size = arg, arg.data.size
+    return largest
 
 
 def _arithmetic(plain: Callable[..., Any], alu: float, mufu: float) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from .trace import Tracer
 _FEWEST_SAMPLES, _MOST_SAMPLES = 4, 16
 _OPERATIONS_TO_SPEND = 2500  # on samples beyond the fewest: short programs are sampled more
 MOST_WAVE_PROGRAMS = 160
+_WEIGHS = 0.02  # share of the launch's distinct bytes below which a tensor cannot matter
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class LaunchTracer:
         wave_bytes, wave_blocks, waves, correction = None, None, None, 1.0
         if wave:
             wave_blocks = min(wave, blocks)
-            if any(s.overflows(blocks) for s in spreads.values()) or (persistent and blocks <= wave_blocks):
+            # parts smaller than a sector seem to be shared; only tensors that weigh something are asked
+            large = [s for s in spreads.values() if s.limit > _WEIGHS * unique]
+            if any(s.overflows(blocks) for s in large) or (persistent and blocks <= wave_blocks):
                 wave_bytes, outer = self._wave(launch, wave_blocks)
                 waves = blocks / wave_blocks * max(1.0, outer)
                 if persistent and blocks <= MOST_WAVE_PROGRAMS:
