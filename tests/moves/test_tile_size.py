@@ -92,9 +92,10 @@ def test_materialize_tells_the_axes_apart():
     assert "(triton.cdiv(M, 128) * triton.cdiv(N, 256),)" in first.source
 
 
-def test_materialize_default_warps_prefers_a_smaller_accumulator():
+def test_materialize_brings_the_warps_a_large_accumulator_needs():
     first = proposals(_materialize(NAIVE.replace(", num_warps=8", "")))[0]
-    assert first.params["tile"] == "m=128,n=128,k=64"
+    assert first.params["tile"] == "m=128,n=256,k=64"
+    assert "num_warps=8" in first.source
 
 
 def test_hints_come_first():

@@ -118,3 +118,13 @@ def test_meaning_is_kept():
 
 def test_module_without_launches_gives_nothing():
     assert _simplify(HEAD) == [] and _materialize(HEAD) == []
+
+
+def test_warps_that_hold_a_large_accumulator_are_refused():
+    found = _simplify(MATMUL)
+    assert not proposals(found)
+    assert "256 of 255 registers" in refusals(found)[0].reason and "tile_size goes first" in refusals(found)[0].reason
+
+
+def test_warps_of_a_smaller_tile_go():
+    assert len(proposals(_simplify(MATMUL.replace("BLOCK_N = 128, 256", "BLOCK_N = 128, 128")))) == 1

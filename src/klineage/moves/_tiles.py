@@ -17,6 +17,8 @@ from ._kernels import dots_in, helpers_of
 from ._launches import Constant, constant
 from ._nodes import calls, find
 
+ACC_REGISTERS = 128  # per thread: a larger accumulator leaves too few of 255 registers for the operands
+MAX_REGISTERS = 255  # per thread, on every NVIDIA architecture since sm_35
 _SHAPED = ("zeros", "full", "make_block_ptr", "make_tensor_descriptor")
 _ROLE_NAME = re.compile(r"(?:^|_)B?(?:LOCK)?(?:_SIZE)?_?([MNK])$")
 
@@ -159,6 +161,19 @@ def _body_text(flow: Flow) -> str:
 def axis_argument(launch: Launch, flow: Flow, tile: str) -> set[str]:
     """Texts of the launch arguments that bound the tile's axis."""
     return {code(launch.bound[b].value).strip() for b in bounds(flow, tile) if b in launch.bound}
+
+
+def accumulator_registers(sizes: Mapping[str, int], warps: int) -> int:
+    """32-bit registers a thread needs for an m x n fp32 accumulator spread over ``warps`` warps of 32 threads."""
+    return sizes.get("m", 0) * sizes.get("n", 0) // (32 * warps)
+
+
+def warps_for(sizes: Mapping[str, int]) -> int:
+    """The fewest warps (a power of two) that keep an accumulator within 128 of a thread's 255 registers."""
+    warps = 1
+    while accumulator_registers(sizes, warps) > ACC_REGISTERS and warps < 32:
+        warps *= 2
+    return warps
 
 
 def same_text(left: str, right: str) -> bool:

@@ -13,9 +13,9 @@ from ..surface import Editor, Launch, Module
 from ..surface.query import code, literal_int
 from ._flow import flow_of
 from ._kernels import dots_in
-from ._launches import expanded, launch_site, launcher
+from ._launches import expanded, is_tuned, launch_site, launcher
 from ._nodes import calls, find
-from ._tiles import Tile, axis_argument, tiles
+from ._tiles import Tile, axis_argument, tiles, warps_for
 from .base import Condition, Context, Hints, Move, Proposal, Unsupported, ordered, predicate
 from .predicates import SHARED_MEMORY_FITS
 
@@ -27,7 +27,6 @@ _DOT = (
 )  # fmt: skip
 _ROW = (4096, 2048, 1024, 512, 8192)
 _PLANE = ((64, 64), (128, 64), (64, 128), (128, 128), (32, 64))
-_ACC_REGISTERS = 128  # per thread: a larger accumulator leaves too few of 255 registers for the operands
 _SMALLEST_DOT_AXIS = 16
 
 
@@ -85,7 +84,8 @@ class TileSize(Move):
     """Tile size.
 
     A larger tile reuses each loaded value more often (a matrix tile of m by n loads m + n values for m n products) and
-    gives every program more independent loads; too large a tile spills registers or leaves multiprocessors idle.
+    gives every program more independent loads; too large a tile spills registers or leaves multiprocessors idle. A
+    matrix tile whose accumulator would need more than 128 registers a thread brings the warps it needs.
 
     ```python
     kernel[(triton.cdiv(M, 32) * triton.cdiv(N, 32),)](..., BLOCK_M=32, BLOCK_N=32, BLOCK_K=32)
@@ -134,6 +134,9 @@ class TileSize(Move):
         reason = _resize(editor, module, kernel, sizes)
         if reason:
             return Unsupported(self.name, way, site, reason)
+        warps = warps_for(sizes) if kernel.dot and way == "materialize" else 0
+        if warps > (kernel.launch.option_int("num_warps") or 4) and not is_tuned(module, kernel.launch):
+            editor.set_option(kernel.launch, "num_warps", str(warps))
         return Proposal(self.name, way, site, editor.apply(), {"tile": format_sizes(carried)})
 
 
@@ -148,9 +151,7 @@ def _candidates(kernel: _Kernel, hints: Hints | None, checked: bool) -> Iterator
     present = kernel.sizes
     every: list[dict[str, int]]
     if kernel.dot:
-        warps = kernel.launch.option_int("num_warps") or 4
         every = [dict(zip("mnk", sizes, strict=True)) for sizes in _DOT]
-        every.sort(key=lambda s: s["m"] * s["n"] // (32 * warps) > _ACC_REGISTERS)
     elif len(present) == 2:
         every = [dict(zip(("row", "col"), sizes, strict=True)) for sizes in _PLANE]
     else:

@@ -10,7 +10,9 @@ import libcst as cst
 from ..model import SiteKind
 from ..surface import Editor, Launch, Module, make_site
 from ..surface.query import argument, code, literal_int, normal
+from ._kernels import dots_in
 from ._launches import constant, is_tuned, launch_site, tuned_kernels, visible_names
+from ._tiles import MAX_REGISTERS, accumulator_registers, tiles
 from .base import Condition, Context, Hints, Move, Proposal, Unsupported, ordered, predicate
 
 DEFAULT = 4  # Triton's num_warps when a launch says nothing
@@ -48,7 +50,8 @@ class Warps(Move):
 
     Refused:
     - kernels that take num_warps as a parameter of their own (the body depends on it);
-    - autotuned kernels whose configurations differ in num_warps (the set has to go first).
+    - autotuned kernels whose configurations differ in num_warps (the set has to go first);
+    - matrix tiles whose accumulator would not fit the registers of 4 warps (the tile has to go first).
     """
 
     rank = 95
@@ -64,7 +67,13 @@ class Warps(Move):
                 yield Unsupported(self.name, "simplify", site, reason)
             elif (option := launch.options.get("num_warps")) is not None:
                 value = _value(module, launch, option.value)
-                if value != str(DEFAULT):
+                if value != str(DEFAULT) and (registers := _too_many(module, launch)):
+                    reason = (
+                        f"at {DEFAULT} warps the accumulator alone would take {registers} of {MAX_REGISTERS} registers "
+                        "a thread; tile_size goes first"
+                    )
+                    yield Unsupported(self.name, "simplify", site, reason)
+                elif value != str(DEFAULT):
                     editor = Editor(module)
                     editor.remove_argument(launch.call, option)
                     note = f"num_warps was {code(option.value).strip()}"
@@ -122,6 +131,14 @@ class Warps(Move):
             elif value in numbers:
                 yield value, value
         yield from ((value, value) for value in numbers if value not in wanted)
+
+
+def _too_many(module: Module, launch: Launch) -> int:
+    """Registers a thread would need for the accumulator at the default warps, when that is more than there are."""
+    if not dots_in(module, module.functions[launch.kernel].node.body):
+        return 0
+    needed = accumulator_registers({t.role: t.constant.value for t in tiles(module, launch)}, DEFAULT)
+    return needed if needed > MAX_REGISTERS else 0
 
 
 def _value(module: Module, launch: Launch, node: cst.BaseExpression) -> str:
