@@ -222,12 +222,20 @@ def test_the_parents_end_leaves_no_process(tmp_path: Path, signal_number: int):
         f"        z.run('{JOBS}:sleep_marked', {{}})\n"
         "run()\n"
     )
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
     assert parent.stdout is not None and parent.stdout.readline() == b"ready\n"
     _wait_for(lambda: len(strays()) == 1)
     parent.send_signal(signal_number)
     parent.wait(timeout=10)
     _wait_for(lambda: strays() == [])
+    _wait_for(lambda: list(scratch.iterdir()) == [])
 
 
 def _wait_for(condition: Any) -> None:

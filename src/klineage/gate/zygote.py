@@ -262,7 +262,9 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": True, "isolation": protections}).encode())
-    _Server(control, Path.cwd()).serve()
+    workdir = Path.cwd()
+    _Server(control, workdir).serve()
+    shutil.rmtree(workdir, ignore_errors=True)  # the parent does so too, unless it was killed
 
 
 if __name__ == "__main__":
