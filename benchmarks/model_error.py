@@ -55,11 +55,13 @@ def modelled_times(facts_path: Path) -> dict[str, tuple[float, tuple[LaunchTime,
     return found
 
 
-def line(label: str, rows: Sequence[tuple[float, float]]) -> str:
+def line(label: str, families: Sequence[Sequence[tuple[float, float]]]) -> str:
     """One row of the table: count, rank correlation, pairs in order, median and 90th percentile of the error."""
+    rows = [row for family in families for row in family]
     measured, modelled = [m for m, _ in rows], [t for _, t in rows]
     errors = sorted(abs(t / m - 1) for m, t in rows)
-    right, total = pairs_in_order(measured, modelled)
+    counts = [pairs_in_order([m for m, _ in family], [t for _, t in family]) for family in families]
+    right, total = sum(r for r, _ in counts), sum(t for _, t in counts)
     p90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
     order = f"{right}/{total}" if total else "-"
     return (
@@ -80,11 +82,11 @@ def main(facts_path: Path, measured_path: Path = MEASURED, every: bool = False) 
             print(f"{name:48s} {measured[name]:8.1f} {us:8.1f} {us / measured[name]:5.2f}  {terms}")
     print(f"{'family':24s}    n   rank  pairs right  median  90th %")
     for family, rows in families.items():
-        print(line(family, rows))
+        print(line(family, [rows]))
     for label, held in (("fitted", False), ("held out", True)):
-        rows = [r for f, found in families.items() if f.startswith("held-") == held for r in found]
-        if rows:
-            print(line(label, rows))
+        chosen = [rows for family, rows in families.items() if family.startswith("held-") == held]
+        if chosen:
+            print(line(label, chosen))
 
 
 if __name__ == "__main__":

@@ -39,17 +39,18 @@ def launch_time(report: LaunchReport, traffic: Traffic, target: Target, params: 
         _latency(traffic, facts, target, known),
     ]
     terms = [t for t in terms if t.time_us > 0]
-    body = _overlapped(terms, known)
+    ahead = bool(facts.in_flight and traffic.dot_flops)
+    body = _overlapped(terms, known.hiding_ahead if ahead else known.hiding, known)
     bound = max(terms, key=lambda t: t.time_us).name if terms else "launch"
     launch = ModelTerm(name="launch", time_us=known.launch_us, how=f"{known.launch_us:g} us per launch")
     return LaunchTime(kernel=report.kernel, time_us=body + known.launch_us, bound=bound, terms=(*terms, launch))
 
 
-def _overlapped(terms: Sequence[ModelTerm], params: PerfParams) -> float:
-    """us of terms that overlap: throughputs share the machine well, waiting hides behind them less well."""
+def _overlapped(terms: Sequence[ModelTerm], hiding: float, params: PerfParams) -> float:
+    """us of terms that overlap: resources work at the same time, waiting hides behind them less well."""
     busy = sum(t.time_us**params.overlap for t in terms if t.name != "latency") ** (1 / params.overlap)
     waiting = sum(t.time_us for t in terms if t.name == "latency")
-    return (busy**params.hiding + waiting**params.hiding) ** (1 / params.hiding)
+    return (busy**hiding + waiting**hiding) ** (1 / hiding)
 
 
 def case_time(
@@ -190,7 +191,8 @@ def _handing_out(facts: Facts, params: PerfParams) -> ModelTerm:
 
 def _latency(traffic: Traffic, facts: Facts, target: Target, params: PerfParams) -> ModelTerm:
     """The chain one program waits through, times the waves: Little's law seen from a program."""
-    missed = min(1.0, facts.memory.dram_read / max(1.0, traffic.bytes_loaded - facts.memory.l1_hits))
+    # the loads of one round are waited for together: one round to DRAM at least, more as more bytes come from there
+    missed = min(1.0, max(1 / max(1.0, facts.rounds), facts.memory.dram_read / max(1.0, traffic.bytes_loaded)))
     wait = missed * params.dram_latency_us + (1 - missed) * params.l2_latency_us
     wait += params.bulk_copy_us if facts.bulk and not facts.in_flight else 0.0
     fill = _clocks(traffic.bytes_loaded / facts.blocks / params.fill_bytes_per_clock, params)
