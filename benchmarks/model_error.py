@@ -1,8 +1,9 @@
 """How far the performance model is from the measurements: rank correlation and errors per family of variants.
 
-    python benchmarks/model_error.py facts.json [benchmarks/data/h200.json] [--all]
+    python benchmarks/model_error.py [facts.json [measured.json]] [--all]
 
-``facts.json`` comes from ``calibration_facts.py``. ``--all`` prints every variant with its terms.
+``facts.json`` comes from ``calibration_facts.py``; without it the recorded ones are taken. ``--all`` prints every
+variant with its terms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from klineage.gate.perf import case_time
 from klineage.model import LaunchReport, LaunchTime, Traffic, target
 
-MEASURED = Path(__file__).with_name("data") / "h200.json"
+DATA = Path(__file__).with_name("data")
+MEASURED = DATA / "h200.json"
+FACTS = DATA / "facts_sm_90.json"
 _APART = 1.05  # pairs of variants measured closer than this are not counted
 
 
@@ -70,7 +73,7 @@ def line(label: str, families: Sequence[Sequence[tuple[float, float]]]) -> str:
     )
 
 
-def main(facts_path: Path, measured_path: Path = MEASURED, every: bool = False) -> None:
+def main(facts_path: Path = FACTS, measured_path: Path = MEASURED, every: bool = False) -> None:
     """Print the table."""
     measured = {name: v["us"] for name, v in json.loads(measured_path.read_text())["variants"].items()}
     modelled = modelled_times(facts_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,28 @@ def test_recorded_facts_come_out_in_the_measured_order(measured: dict[str, float
     assert sorted(modelled, key=modelled.__getitem__) == sorted(measured, key=measured.__getitem__)
     for name, us in measured.items():
         assert modelled[name] == pytest.approx(us, rel=0.35), name
+
+
+@pytest.mark.parametrize(
+    ("held", "least_in_order", "most_error"),
+    [pytest.param(False, 0.94, 0.07, id="fitted"), pytest.param(True, 0.92, 0.09, id="held out")],
+)
+def test_ranks_the_calibration_kernels_as_measured(
+    held: bool, least_in_order: float, most_error: float, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    tools = importlib.import_module("model_error")
+    measured = {n: v["us"] for n, v in json.loads(tools.MEASURED.read_text())["variants"].items()}
+    modelled = {n: us for n, (us, _) in tools.modelled_times(tools.FACTS).items() if n.startswith("held-") == held}
+    assert len(modelled) == (46 if held else 191)
+    assert tools.spearman([measured[n] for n in modelled], list(modelled.values())) > 0.95
+    assert statistics.median(abs(us / measured[n] - 1) for n, us in modelled.items()) < most_error
+    right = total = 0
+    for family in {n.split("/")[0] for n in modelled}:
+        names = [n for n in modelled if n.split("/")[0] == family]
+        counts = tools.pairs_in_order([measured[n] for n in names], [modelled[n] for n in names])
+        right, total = right + counts[0], total + counts[1]
+    assert right > least_in_order * total
 
 
 @pytest.mark.slow
