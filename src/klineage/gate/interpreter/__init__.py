@@ -10,7 +10,7 @@ import os
 
 from .blind_spots import BLIND_SPOTS
 
-__all__ = ["BLIND_SPOTS", "install"]
+__all__ = ["BLIND_SPOTS", "install", "warm_up"]
 
 
 def install() -> None:
@@ -18,6 +18,14 @@ def install() -> None:
     from .patch import apply
 
     apply()
+
+
+def warm_up() -> None:
+    """Run a small kernel once, so that forked workers find everything imported and cached."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from .warm import run_everything
+
+        run_everything()
 
 
 if os.environ.get("TRITON_INTERPRET") == "1":

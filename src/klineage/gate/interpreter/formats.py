@@ -100,6 +100,18 @@ def values_of(handle: Any) -> Array:
     return decode(handle.data, handle.dtype.scalar) if is_low(handle) else handle.data
 
 
+class Diverged(BaseException):
+    """Programs traced together disagree about a branch or a loop."""
+
+
+def scalar_of(handle: Any) -> Any:
+    """The one value of a scalar. Raises Diverged when programs traced together have different ones."""
+    flat = handle.data.reshape(-1)
+    if getattr(handle, "batched", False) and not (flat == flat[0]).all():
+        raise Diverged("programs go different ways")
+    return flat[0]
+
+
 def repeated(value: Array, shape: tuple[int, ...]) -> Array:
     """One element seen as an array of ``shape`` through zero strides (``np.broadcast_to``, without its overhead)."""
     return np.ndarray(shape, value.dtype, np.ascontiguousarray(value), strides=(0,) * len(shape))

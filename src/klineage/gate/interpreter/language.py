@@ -17,6 +17,7 @@ import triton.language as tl
 from triton.runtime import interpreter as native
 
 from .elementwise import map_elementwise
+from .formats import scalar_of
 from .scalars import dynamic_range, static_range
 
 
@@ -46,6 +47,17 @@ def _scan(tensors: Any, axis: Any, combine_fn: Any, reverse: Any = False, **_: A
     return tuple(result) if many else result[0]
 
 
+def _truth(self: Any) -> bool:
+    return bool(scalar_of(self.handle)) if not self.type.is_block() or self.handle.data.size == 1 else True
+
+
+def _transposed(self: Any) -> Any:
+    rank = len(self.type.shape)
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    handle = native.interpreter_builder.create_trans(self.handle, order)
+    return tl.core.tensor(handle, tl.block_type(self.dtype, [self.type.shape[axis] for axis in order]))
+
+
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
@@ -56,7 +68,9 @@ def patch_language(builder: Any) -> None:
     native.interpreter_semantic.builder = builder
     native.TritonSemantic = lambda *_: native.interpreter_semantic  # triton 3.6 makes one per function
     _remap()
-    tl.core.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])  # numpy 2.4 refuses int(array)
+    tl.core.tensor.__index__ = lambda self: int(scalar_of(self.handle))  # numpy 2.4 refuses int(array)
+    tl.core.tensor.__bool__ = _truth
+    tl.core.tensor.T = property(_transposed)
     for module in (tl, tl.core):
         module.range = dynamic_range
         module.static_range = static_range

@@ -19,7 +19,7 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter as native
 
-from .formats import TensorHandle
+from .formats import Diverged, TensorHandle
 
 LOOP_NAME = "_klineage_loop"
 LoopId = int  # line and column of the statement
@@ -32,10 +32,17 @@ class LoopObserver(Protocol):
         """Yield the counter's values to run, in order."""
         ...
 
+    def trips_of_many(self, loop: LoopId, start: Any, stop: Any, step: Any) -> Iterator[Any]:
+        """The same for programs traced together whose bounds differ: arrays of counters, one entry per program."""
+        ...
+
 
 class _Plain:
     def trips(self, loop: LoopId, counts: range) -> Iterator[int]:
         return iter(counts)
+
+    def trips_of_many(self, loop: LoopId, start: Any, stop: Any, step: Any) -> Iterator[Any]:
+        raise Diverged("programs are run one by one here")
 
 
 PLAIN_LOOPS: LoopObserver = _Plain()
@@ -59,24 +66,33 @@ def static_range(*args: Any, **options: Any) -> Any:
     return range(*_bounds(args, options)[0])
 
 
-def _bounds(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[list[int], Any]:
+def _bounds(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Bounds as integers (arrays where programs traced together differ) and the counter's type."""
     named = [options[k] for k in ("arg1", "arg2", "step") if options.get(k) is not None]
-    ints: list[int] = []
+    bounds: list[Any] = []
     dtype: Any = tl.int32
     for value in (*args, *named):
-        plain = getattr(value, "value", value)
-        if plain is None:
+        bound = getattr(value, "value", value)
+        if bound is None:
             continue
-        if isinstance(plain, tl.core.tensor):
-            if not plain.dtype.is_int():
-                raise TypeError(f"a loop bound is {plain.dtype}, not an integer")
-            if plain.dtype.primitive_bitwidth == 64:
+        if isinstance(bound, tl.core.tensor):
+            if not bound.dtype.is_int():
+                raise TypeError(f"a loop bound is {bound.dtype}, not an integer")
+            if bound.dtype.primitive_bitwidth == 64:
                 dtype = tl.int64
-            plain = int(plain.handle.data.reshape(-1)[0])
-        if not -(2**31) <= plain < 2**31:
+            bounds.append(_number_or_numbers(bound.handle))
+            continue
+        if not -(2**31) <= bound < 2**31:
             dtype = tl.int64
-        ints.append(int(plain))
-    return ints, dtype
+        bounds.append(int(bound))
+    return bounds, dtype
+
+
+def _number_or_numbers(handle: Any) -> Any:
+    if getattr(handle, "batched", False):
+        column = handle.data.reshape(-1).astype(np.int64)
+        return column if (column != column[0]).any() else int(column[0])
+    return int(handle.data.reshape(-1)[0])
 
 
 def observed_loop(line: LoopId, function: Callable[..., Iterable[Any]], *args: Any, **options: Any) -> Iterable[Any]:
@@ -84,6 +100,8 @@ def observed_loop(line: LoopId, function: Callable[..., Iterable[Any]], *args: A
     if function is not builtins.range and function is not dynamic_range:
         return function(*args, **options)
     bounds, dtype = _bounds(args, options)
+    if any(isinstance(b, np.ndarray) for b in bounds):
+        return _counted_apart(line, bounds, dtype)
     return _counted(line, range(*bounds), dtype)
 
 
@@ -91,6 +109,16 @@ def _counted(loop: LoopId, counts: range, dtype: Any) -> Iterator[Any]:
     kind = np.int64 if dtype == tl.int64 else np.int32
     for i in _observer.trips(loop, counts):
         yield tl.tensor(TensorHandle(np.array([i], dtype=kind), dtype), dtype)
+
+
+def _counted_apart(loop: LoopId, bounds: list[Any], dtype: Any) -> Iterator[Any]:
+    kind = np.int64 if dtype == tl.int64 else np.int32
+    start, stop, step = bounds if len(bounds) == 3 else ([0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1])
+    columns = np.broadcast_arrays(start, stop, step)
+    for counters in _observer.trips_of_many(loop, *columns):
+        handle = TensorHandle(counters.astype(kind)[:, None], dtype)
+        handle.batched = True  # pyright: ignore[reportAttributeAccessIssue]
+        yield tl.tensor(handle, dtype)
 
 
 class KernelTransformer(native.ASTTransformer):

@@ -20,7 +20,7 @@ from . import reduce as reductions
 from .builder import Builder
 from .counts import Counts
 from .footprint import Footprint, lanes_in_order, sectors_of
-from .formats import LOW, Array, TensorHandle, encode, make_tensor, numpy_dtype
+from .formats import LOW, Array, Diverged, TensorHandle, encode, make_tensor, numpy_dtype
 from .libdevice import TRANSCENDENTAL
 from .memory import Memory
 from .scalars import LoopId
@@ -59,6 +59,7 @@ class Tracer(Builder):
         self.footprint = Footprint()
         self.loaded = Footprint()  # the part of it that is loaded; not kept while loops are cut
         self.operations = 0
+        self.largest_access = 1  # lanes
         self.cut_loops = False
         self.outer_loops: set[LoopId] = set()
         self._round = 1
@@ -103,6 +104,10 @@ class Tracer(Builder):
             elif outermost:
                 self.counts.outer_trips += len(counts)
 
+    def trips_of_many(self, loop: LoopId, start: Array, stop: Array, step: Array) -> Iterator[Array]:
+        """Programs are traced one by one here. Raises Diverged."""
+        raise Diverged("programs are traced one by one here")
+
     def _boundary(self) -> None:
         """What comes after waits for what came before: a later load starts a new round."""
         self._round_open = False
@@ -119,6 +124,7 @@ class Tracer(Builder):
         self.operation()
         dtype = ptrs.get_element_ty()
         lanes = self._lanes(ptrs, mask)
+        self.largest_access = max(self.largest_access, ptrs.data.size)
         if lanes.size:
             if self._round_open and self._round in (_round_of(ptrs), _round_of(mask)):
                 self._boundary()  # the address or the mask comes from a load of this round
@@ -141,6 +147,7 @@ class Tracer(Builder):
         self.operation()
         dtype = ptrs.get_element_ty()
         lanes = self._lanes(ptrs, mask)
+        self.largest_access = max(self.largest_access, ptrs.data.size)
         if not lanes.size:
             return
         sectors = self._touch(lanes, dtype, "store")

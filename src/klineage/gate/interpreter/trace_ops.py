@@ -43,6 +43,17 @@ _INTEGERS = (
 _OTHERS = ("create_addptr", "create_gather", "create_cat", "create_int_to_ptr", "create_ptr_to_int")
 
 
+ELEMENTWISE = (
+    *_ARITHMETIC, *_COMPARISONS, *_CASTS, *_INTEGERS, "create_select", "create_addptr", "create_int_to_ptr",
+    "create_ptr_to_int",
+)  # fmt: skip
+
+
+def is_batched(value: Any) -> bool:
+    """Whether a handle has a leading axis of programs (see ``batch``)."""
+    return getattr(value, "batched", False)
+
+
 def _floating(dtype: Any) -> bool:
     return not dtype.is_ptr() and dtype.is_floating()
 
@@ -233,4 +244,4 @@ def using_builder(tracer: Tracer) -> Generator[None]:
         set_loop_observer(observer)
 
 
-__all__ = ["TraceTooLong", "Tracer", "tile", "using_builder"]
+__all__ = ["ELEMENTWISE", "TraceTooLong", "Tracer", "is_batched", "tile", "using_builder"]

@@ -9,19 +9,25 @@ the distinct bytes it touches show how well the order of programs keeps them tog
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...model import Traffic
+from .batch import BatchTracer
 from .counts import Counts, mean
 from .executor import Launch, run_program
 from .footprint import Footprint, Spread, spread
+from .formats import Diverged
 from .sampling import sample_programs
-from .trace import Tracer
+from .trace_ops import Tracer, using_builder
 
 _FEWEST_SAMPLES, _MOST_SAMPLES = 4, 16
 _OPERATIONS_TO_SPEND = 2500  # on samples beyond the fewest: short programs are sampled more
-MOST_WAVE_PROGRAMS = 160
+MOST_WAVE_PROGRAMS = 160  # when they cannot be traced together
+_LANES_AT_ONCE = 1 << 21
 _WEIGHS = 0.02  # share of the launch's distinct bytes below which a tensor cannot matter
 
 
@@ -64,9 +70,9 @@ class LaunchTracer:
             # parts smaller than a sector seem to be shared; only tensors that weigh something are asked
             large = [s for s in spreads.values() if s.limit > _WEIGHS * unique]
             if any(s.overflows(blocks) for s in large) or (persistent and blocks <= wave_blocks):
-                wave_bytes, outer = self._wave(launch, wave_blocks)
+                wave_bytes, outer = self._wave(launch, wave_blocks, known)
                 waves = blocks / wave_blocks * max(1.0, outer)
-                if persistent and blocks <= MOST_WAVE_PROGRAMS:
+                if persistent and blocks <= wave_blocks:
                     correction = outer / counts.outer_trips  # every program's trips are known, not only the samples'
             else:
                 wave_bytes = sum(s.expected(wave_blocks) for s in spreads.values())
@@ -95,27 +101,43 @@ class LaunchTracer:
             if any(b.low in f.parts for f in footprints)
         }
 
-    def _wave(self, launch: Launch, wave: int) -> tuple[float, float]:
-        """(distinct bytes of the first wave, mean trips of outer loops), with loops cut and repeated on paper.
+    def _wave(self, launch: Launch, wave: int, known: Any) -> tuple[float, float]:
+        """(distinct bytes of the first wave, mean trips of outer loops), with loops cut and repeated on paper."""
+        limits = {b.low: float(max(0, b.span[1] - b.span[0])) for b in self._tracer.memory.buffers}
+        try:
+            return self._wave_together(launch, wave, known, limits)
+        except Diverged:
+            return self._wave_one_by_one(launch, wave, limits)
 
-        Of a larger wave the first programs are run, and what the second half of them added goes on per buffer.
-        """
+    def _wave_together(self, launch: Launch, wave: int, known: Any, limits: dict[int, float]) -> tuple[float, float]:
+        batch = BatchTracer()
+        batch.begin_launch(launch.arguments, known)
+        chunk = max(8, _LANES_AT_ONCE // self._tracer.largest_access)
+        outer = 0.0
+        with using_builder(batch):
+            for begin in range(0, wave, chunk):
+                programs = np.arange(begin, min(begin + chunk, wave))
+                outer += batch.run(launch, programs, self._tracer.outer_loops) * programs.size
+        total = batch.footprint
+        return sum(total.bytes_of(low, limits.get(low) or math.inf) for low in total.parts), outer / wave
+
+    def _wave_one_by_one(self, launch: Launch, wave: int, limits: dict[int, float]) -> tuple[float, float]:
+        """Of a larger wave the first programs are run, and what the second half of them added goes on per buffer."""
         tracer = self._tracer
         tracer.cut_loops = True
         run = min(wave, MOST_WAVE_PROGRAMS)
         tracer.footprint = total = Footprint()
         outer = 0.0
-        limits = {b.low: max(0, b.span[1] - b.span[0]) for b in tracer.memory.buffers}
         half: dict[int, float] = {}
         for program in range(run):
             if program == run // 2 and run < wave:
-                half = {low: total.bytes_of(low, limits[low]) for low in total.parts}
+                half = {low: total.bytes_of(low, limits.get(low) or math.inf) for low in total.parts}
             run_program(tracer, launch, program)
             outer += tracer.counts.outer_trips
         tracer.cut_loops = False
         size = 0.0
         for low in total.parts:
-            limit = float(limits.get(low) or 1e30)
+            limit = limits.get(low) or math.inf
             now = total.bytes_of(low, limit)
             if run < wave:
                 now += (now - half.get(low, 0.0)) * (wave - run) / (run - run // 2)
