@@ -29,7 +29,9 @@ def _normalise(text: str) -> str:
     return " ".join(text.split())
 
 
-class _Results(list[Any]):
+class Results(list[Any]):
+    """The outputs of one snippet."""
+
     def get_result(self, index: int) -> Any:
         """The handle of one output, as the IR's call operation gives it."""
         return self[index]
@@ -51,8 +53,8 @@ class InlineAsm(native.InterpreterBuilder):
         known = _registry.get(_normalise(inlineAsm))
         if known is not None:
             data = known(*[v.data for v in values])
-            return _Results([TensorHandle(data, types[0].scalar)])
-        return _Results(_evaluated(inlineAsm, constraints, values, types, pack))
+            return Results([TensorHandle(data, types[0].scalar)])
+        return Results(_evaluated(inlineAsm, constraints, values, types, pack))
 
 
 def _evaluated(text: str, constraints: str, values: Sequence[Any], types: list[Any], pack: int) -> list[Any]:

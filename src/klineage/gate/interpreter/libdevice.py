@@ -50,6 +50,14 @@ def _leading_zeros(x: Array) -> Array:
     return result
 
 
+def _high_half(a: Array, b: Array) -> Array:
+    if a.itemsize == 8:
+        high = [(int(x) * int(y)) >> 64 for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)]
+        return np.array(high, dtype=a.dtype).reshape(a.shape)
+    wide = np.int64 if a.dtype.kind == "i" else np.uint64
+    return ((a.astype(wide) * b.astype(wide)) >> wide(8 * a.itemsize)).astype(a.dtype)
+
+
 # functions that take one or more multi-function-unit instructions on the hardware; the rest counts as ALU work
 TRANSCENDENTAL: dict[str, Function] = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(x.dtype.type(10), x), "expm1": np.expm1,
@@ -83,6 +91,7 @@ PLAIN: dict[str, Function] = {
     "saturatef": lambda x: np.clip(np.nan_to_num(x), 0, 1), "ldexp": np.ldexp, "scalbn": np.ldexp,
     "logb": lambda x: np.floor(np.log2(np.abs(x))), "sad": lambda a, b, c: c + np.abs(a - b),
     "hadd": lambda a, b: (a >> 1) + (b >> 1) + (a & b & 1), "rhadd": lambda a, b: (a >> 1) + (b >> 1) + ((a | b) & 1),
+    "mulhi": _high_half, "norm4d": lambda a, b, c, d: np.sqrt(a * a + b * b + c * c + d * d),
     "mul24": lambda a, b: (a << 8 >> 8) * (b << 8 >> 8),
 }  # fmt: skip
 for _mode in ("rn", "rz", "rd", "ru"):

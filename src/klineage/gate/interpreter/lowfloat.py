@@ -77,8 +77,8 @@ class LowFloats(native.InterpreterBuilder):
     def create_dot(self, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         dtype = d.dtype.scalar
         if dtype in (tl.int32, tl.float64):
-            product = np.matmul(a.data.astype(d.data.dtype), b.data.astype(d.data.dtype))
-            return TensorHandle(product + d.data, dtype)
+            product = np.matmul(a.data.astype(np.float64), b.data.astype(np.float64))  # exact for 8-bit integers
+            return TensorHandle(product.astype(d.data.dtype) + d.data, dtype)
         left, right = values_of(a), values_of(b)
         if a.dtype.scalar == tl.float32 and input_precision == native._ir.INPUT_PRECISION.TF32:
             left, right = round_tf32(left), round_tf32(right)
