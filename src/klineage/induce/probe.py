@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,11 +36,12 @@ class ProbePlan:
     targets: tuple[str, ...] = ("sm_80", "sm_89", "sm_100", "sm_120")
     counterexamples: int = 3  # unchecked proposals judged for each skill
     max_elements: float = 2**29  # of the product of a case's dimensions
+    dimensions: int = 8  # how many of a case's dimensions are scaled, in the order the task gives them
 
     @staticmethod
     def light() -> ProbePlan:
         """What quickstart affords."""
-        return ProbePlan(scales=(0.0625,), dtypes=(), targets=("sm_80",), counterexamples=1)
+        return ProbePlan(scales=(0.0625,), dtypes=(), targets=("sm_80",), counterexamples=1, dimensions=1)
 
 
 @dataclass
@@ -160,11 +162,12 @@ class Prober:
                 continue
             side, value = bound
             sweep = tuple((e.context, round(e.speedup, 4)) for e, _ in probe.points)
+            words = feature.replace("_", " ")
             probe.preconditions.append(
                 Precondition(
                     predicate=f"feature_{side}",
                     args={"feature": feature, "bound": f"{value:g}"},
-                    statement=f"{feature.replace('_', ' ')} {side.replace('_', ' ')} {value:g}",
+                    statement=f"{words} {side.replace('_', ' ')} {value:g}",
                     standing=Standing.BOUNDED,
                     sweep=sweep,
                 )
@@ -173,11 +176,14 @@ class Prober:
 
 
 def _separator(gain: Sequence[float], harm: Sequence[float]) -> tuple[str, float] | None:
-    """(side, bound) of a threshold with all gains on one side and all harm on the other, else None."""
+    """(side, bound) of a threshold with all gains on one side and all harm on the other, else None.
+
+    The turning point lies somewhere between the nearest gain and the nearest harm: their geometric mean is the bound.
+    """
     if min(gain) > max(harm):
-        return "at_least", min(gain)
+        return "at_least", math.sqrt(min(gain) * max(harm))
     if max(gain) < min(harm):
-        return "at_most", max(gain)
+        return "at_most", math.sqrt(max(gain) * min(harm))
     return None
 
 
@@ -185,7 +191,7 @@ def variants(case: Case, plan: ProbePlan) -> list[Case]:
     """Cases around ``case``: one integer dimension scaled at a time, and other dtypes."""
     found: list[Case] = []
     dimensions = {k: v for k, v in case.params.items() if isinstance(v, int) and not isinstance(v, bool) and v > 16}
-    for name, value in dimensions.items():
+    for name, value in list(dimensions.items())[: plan.dimensions]:
         for scale in plan.scales:
             scaled = max(16, int(value * scale))
             params: Mapping[str, int | float | str | bool] = {**case.params, name: scaled}

@@ -42,7 +42,11 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Context:
-    """What a predicate may look at. ``reports`` are the compiled launches of ``case`` (may be empty)."""
+    """What a predicate may look at.
+
+    ``module`` is the text before the move, ``result`` the text it would give ("" when there is none yet), ``reports``
+    the compiled launches of ``case`` before it (may be empty).
+    """
 
     module: Module
     site: Site | None
@@ -50,6 +54,7 @@ class Context:
     target: Target
     case: Case | None = None
     reports: tuple[LaunchReport, ...] = ()
+    result: str = ""
 
 
 Predicate = Callable[[Context, Mapping[str, str]], bool | None]  # None: cannot tell here

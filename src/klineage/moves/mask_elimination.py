@@ -20,7 +20,8 @@ def lengths_are_multiples_of_blocks(context: Context, _args: Mapping[str, str]) 
     flags = [f for f in context.params.get("flags", "").split(",") if f]
     if not flags:
         return False if context.params.get("dimensions") else None  # masks left out behind nothing
-    return all(f"{f}=" in context.module.source or f'"{f}"' in context.module.source for f in flags)
+    text = context.result or context.module.source
+    return all(f"{f}=" in text or f'"{f}"' in text for f in flags)
 
 
 class MaskElimination(Move):

@@ -15,6 +15,7 @@ from ..surface.query import normal
 from .match import Candidate, Rejected, Situation, match
 
 GAIN = 1.01  # a try is kept when it is at least this much faster
+VALUES_PER_SKILL = 3  # values of one skill tried at a site before another step is kept
 
 
 @dataclass
@@ -24,7 +25,7 @@ class _Search:
     tries: list[Try] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)  # normalised texts already judged
     noted: set[tuple[str, str, str]] = field(default_factory=set)
-    cooled: dict[tuple[str, str], int] = field(default_factory=dict)  # (skill, site function) -> kept count then
+    tried: dict[tuple[str, str, int], int] = field(default_factory=dict)  # (skill, function, steps kept) -> tries
     kept: int = 0
     gates: int = 0
 
@@ -89,12 +90,12 @@ class Optimizer:
         for refusal in rejected:
             self._note(search, refusal)
         open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
-        # a skill that brought nothing is tried again only after another step was kept
-        fresh = [c for c in open_ones if search.cooled.get(_key(c), -1) < search.kept]
-        pending = {c.skill.move for c in fresh}
-        ready = [c for c in fresh if not (set(c.skill.requires) & pending - {c.skill.move})]
-        pool = ready or fresh or open_ones
-        return pool[0] if pool else None
+        # a skill that brought nothing waits behind the others, and rests after some values until a step was kept
+        tries = {id(c): search.tried.get((*_key(c), search.kept), 0) for c in open_ones}
+        open_ones = [c for c in open_ones if tries[id(c)] < VALUES_PER_SKILL]
+        pending = {c.skill.move for c in open_ones if not tries[id(c)]}
+        waiting = {id(c): bool(set(c.skill.requires) & pending - {c.skill.move}) for c in open_ones}
+        return min(open_ones, key=lambda c: (tries[id(c)], waiting[id(c)]), default=None)
 
     def _try(self, search: _Search, candidate: Candidate) -> None:
         proposal = candidate.proposal
@@ -102,6 +103,8 @@ class Optimizer:
         search.seen.add(normal(proposal.source))
         verdict = self.judge.judge(kernel, search.verdict)
         search.gates += 1
+        place = (*_key(candidate), search.kept)
+        search.tried[place] = search.tried.get(place, 0) + 1
         before, after = _time(search.verdict), verdict.latency_us
         kept = verdict.accepted and after is not None and after * GAIN <= before
         parameters = ", ".join(f"{k}={v}" for k, v in proposal.params.items())
@@ -132,9 +135,6 @@ class Optimizer:
         if kept:
             search.kernel, search.verdict = kernel, verdict
             search.kept += 1
-            search.cooled[_key(candidate)] = search.kept
-        else:
-            search.cooled[_key(candidate)] = search.kept
 
     def _note(self, search: _Search, refusal: Rejected) -> None:
         """Record once why a skill was not even tried; costs no gate run."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import KernelError, KLineageError
 from ..model import Case, LaunchReport, Skill, SkillStatus, Target
-from ..moves import Context, Proposal, Unsupported, holds, move
+from ..moves import Context, Proposal, Unsupported, family, holds, kernel_of, move
 from ..surface import Module
 
 
@@ -65,7 +65,11 @@ def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[
         return [], [Rejected(skill, "", f"the edit was not applied: {error.message}")]
     except KLineageError as error:
         return [], [Rejected(skill, "", error.message)]
+    families = {a.removeprefix("family:") for a in skill.anchors if a.startswith("family:")}
     for proposal in proposals:
+        site = proposal.site
+        if families and site is not None and family(module, kernel_of(module, site)) not in families:
+            continue  # not anchored here: nothing was refused
         if isinstance(proposal, Unsupported):
             site = proposal.site.label if proposal.site else ""
             rejected.append(Rejected(skill, site, proposal.reason))
@@ -86,7 +90,7 @@ def _conditions(skill: Skill, module: Module, proposal: Proposal, situation: Sit
         told: list[bool] = []
         for case in situation.cases or (None,):
             reports = situation.reports.get(case.name, ()) if case is not None else ()
-            context = Context(module, proposal.site, proposal.params, situation.target, case, reports)
+            context = Context(module, proposal.site, proposal.params, situation.target, case, reports, proposal.source)
             answer = holds(precondition, context)
             if answer is not None:
                 told.append(answer)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
 from typing import TypeVar
 
 import libcst as cst
@@ -11,10 +13,50 @@ import libcst as cst
 N = TypeVar("N", bound=cst.CSTNode)
 
 
+_SPACE = ("whitespace", "lpar", "rpar", "lbracket", "rbracket", "leading_lines", "lines_after", "comma", "semicolon",
+          "header", "footer", "indent", "trailing", "asynchronous", "colon", "first_line", "empty_lines")  # fmt: skip
+_FIRST = ("decorators", "keyword", "star")  # fields that stand before others in the text but not in the dataclass
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """Names of a node type's fields that can hold code, in the order of the text."""
+    names = [f.name for f in dataclasses.fields(kind) if not f.name.startswith(_SPACE)]
+    if kind is cst.IfExp:
+        return ("body", "test", "orelse")
+    return tuple(sorted(names, key=lambda n: n not in _FIRST))
+
+
+def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, list | tuple):
+            for item in value:
+                if isinstance(item, cst.CSTNode):
+                    yield item
+
+
+@lru_cache(maxsize=8192)
+def _below(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+    """The node and all code below it. Nodes are compared by identity, so remembering them is safe."""
+    found: list[cst.CSTNode] = [node]
+    for child in _children(node):
+        found += _below(child) if isinstance(child, _REMEMBERED) else walk(child)
+    return tuple(found)
+
+
+_REMEMBERED = (cst.FunctionDef, cst.IndentedBlock, cst.SimpleStatementLine, cst.For, cst.If)
+
+
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The node and all below it, in source order."""
+    """The node and all code below it (no white space, commas or parentheses), in source order."""
+    if isinstance(node, (cst.Module, *_REMEMBERED)):
+        yield from _below(node)
+        return
     yield node
-    for child in node.children:
+    for child in _children(node):
         yield from walk(child)
 
 
