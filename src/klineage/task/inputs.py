@@ -131,7 +131,7 @@ MATMUL_DIMS: tuple[dict[str, int], ...] = (
     {"m": 3, "n": 257, "k": 65},
     {"m": 5, "n": 7, "k": 1031},
 )
-_ROW_VALUES = ("normal", "shifted", "large", "constant", "normal", "spike", "shifted")
+_ROW_VALUES = ("normal", "large", "shifted", "constant", "normal", "spike", "shifted")
 _ROW_LAYOUTS = ("contiguous", "contiguous", "padded", "contiguous", "transposed", "contiguous", "contiguous")
 _MATMUL_VALUES = ("normal", "shifted", "large", "spike", "normal", "stagnant")
 _MATMUL_LAYOUTS = ("contiguous", "contiguous", "padded", "transposed", "contiguous", "contiguous")
