@@ -128,8 +128,10 @@ def test_simplify_refuses(source: str, old: str, new: str, reason: str):
     assert refusals(found) or "axis=0" in new  # what is no tile of rows at all is left alone
 
 
-@pytest.mark.parametrize("source", [MATMUL, ELEMENTWISE.replace("offs = tl.program_id(0)", "pid = tl.program_id(0)\n    offs = pid")],
-                         ids=["matmul", "flat"])  # fmt: skip
+FLAT = ELEMENTWISE.replace("offs = tl.program_id(0)", "pid = tl.program_id(0)\n    offs = pid")
+
+
+@pytest.mark.parametrize("source", [MATMUL, FLAT], ids=["matmul", "flat"])
 def test_materialize_leaves_other_kernels_alone(source: str):
     assert not proposals(_materialize(source))
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ._lines import Line, call_argument, splice, tl_name, walk_lines
+from ._lines import Line, call_argument, names_loaded, splice, tl_name, walk_lines
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,15 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What masks are read against: definitions made once, loop counters with their steps, constexprs."""
+    """What masks are read against: definitions made once, loop counters with their steps, constexprs.
+
+    ``starts``: the first value of names that are only added to afterwards.
+    """
 
     values: Mapping[str, ast.expr]
     steps: Mapping[str, str]
     constexprs: frozenset[str]
+    starts: Mapping[str, ast.expr]
 
 
 def kernel_facts(lines: Sequence[Line], constexprs: frozenset[str]) -> Kernel:
@@ -37,6 +41,8 @@ def kernel_facts(lines: Sequence[Line], constexprs: frozenset[str]) -> Kernel:
     values: dict[str, ast.expr] = {}
     again: set[str] = set()
     steps: dict[str, str] = {}
+    starts: dict[str, ast.expr] = {}
+    plain: dict[str, int] = {}
     for line in walk_lines(lines):
         if isinstance(line.tree, ast.For) and isinstance(line.tree.target, ast.Name):
             step = _step(line.tree.iter)
@@ -45,6 +51,9 @@ def kernel_facts(lines: Sequence[Line], constexprs: frozenset[str]) -> Kernel:
         if line.compound:
             continue
         target, value = line.target, line.value
+        if target is not None and value is not None and not isinstance(line.tree, ast.AugAssign):
+            starts.setdefault(target, value)
+            plain[target] = plain.get(target, 0) + 1
         for name in line.writes:
             if name in values and target is not None and value is not None and same(values[name], value):
                 continue  # the same definition in another block
@@ -52,7 +61,12 @@ def kernel_facts(lines: Sequence[Line], constexprs: frozenset[str]) -> Kernel:
                 again.add(name)
             elif value is not None:
                 values[name] = value
-    return Kernel({n: v for n, v in values.items() if n not in again}, steps, constexprs)
+    order = {n: i for i, n in enumerate(values)}
+    once: dict[str, ast.expr] = {}
+    for name, value in values.items():  # what reads itself or a later name goes round in a circle
+        if name not in again and all(order.get(n, -1) < order[name] for n in names_loaded(value)):
+            once[name] = value
+    return Kernel(once, steps, constexprs, {n: v for n, v in starts.items() if plain[n] == 1})
 
 
 def same(left: ast.AST, right: ast.AST) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..surface import Editor, Launch, Module
-from ._lines import dotted_name, names_loaded
+from ._lines import body_lines, dotted_name, names_loaded
 
 
 def bound_text(module: Module, launch: Launch, parameter: str) -> str | None:
@@ -69,8 +69,14 @@ def _bytes_of(module: Module, node: ast.expr) -> tuple[int, int]:
 
 
 def in_launcher(module: Module, launch: Launch, expression: str) -> str | None:
-    """A kernel expression over parameters written with the launch's arguments; None when that cannot be done."""
+    """A kernel expression over parameters written with the launch's arguments; None when that cannot be done.
+
+    A parameter that the kernel sets anew no longer means what the launch passes.
+    """
     tree = ast.parse(expression, mode="eval").body
+    kernel = module.functions[launch.kernel]
+    if any(names_loaded(tree) & line.writes for line in body_lines(module, kernel)):
+        return None
     parts = expression
     texts: dict[str, str] = {}
     for name in names_loaded(tree):
