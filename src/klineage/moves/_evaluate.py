@@ -1,5 +1,7 @@
 """Autotune configurations read from text: lists, comprehensions, loops that append, and helpers made of these."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import ast

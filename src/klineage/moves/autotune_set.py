@@ -187,8 +187,8 @@ def _fixed(module: Module, function: Function, decorator: cst.Decorator, config:
 
 
 # ---------------------------------------------------------------- materialize
-def _refusal(function: Function, launches: tuple[Launch, ...]) -> str:
-    if len(launches) > 1:
+def _refusal(function: Function, launches: Sequence[Launch]) -> str:
+    if len(launches) != 1:
         return f"{function.name} is launched from several places"
     own = [o for o in OPTIONS if o in function.params]
     if own:
