@@ -163,6 +163,20 @@ def test_counters_of_different_names_are_joined():
     assert proposal.source.count("tl.load(") == 2
 
 
+def test_two_maxima_in_one_loop_come_apart_one_by_one():
+    source = CROSS_ENTROPY.replace("    d = 0.0\n", '    d = 0.0\n    m2 = float("-inf")\n    d2 = 0.0\n').replace(
+        "        m = m_new\n",
+        "        m = m_new\n        n_new = tl.maximum(m2, tl.max(-X_block))\n"
+        "        d2 = d2 * tl.exp(m2 - n_new) + tl.sum(tl.where(X_offsets < n_cols, tl.exp(-X_block - n_new), 0.0))\n"
+        "        m2 = n_new\n",
+    )
+    amounts = [MOVE.amount(Module.parse(source))]
+    while found := proposals(_simplify(source)):
+        source = found[0].source
+        amounts.append(MOVE.amount(Module.parse(source)))
+    assert amounts == [2, 1, 0]
+
+
 def test_argmax_goes_with_the_maximum():
     source = (
         CROSS_ENTROPY.replace("    d = 0.0\n", "    d = 0.0\n    best = 0\n")

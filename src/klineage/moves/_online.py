@@ -42,16 +42,22 @@ def running_maximum(body: Body) -> list[tuple[str, str]]:
 
 
 def online(line: Line) -> Online | None:
-    """The loop as an online softmax, else None."""
+    """The loop as an online softmax (by its first running maximum), else None."""
+    return next(iter(every_online(line)), None)
+
+
+def every_online(line: Line) -> list[Online]:
+    """The loop as an online softmax, once for each running maximum."""
     body = loop_body(line)
+    every: list[Online] = []
     for name, new in running_maximum(body) if body is not None else ():
         if body is None:
             continue
         factors = {n for n, v in body.values.items() if _is_factor(v, name, new, body)}
         scaled = {c for c in body.carried if c != name and any(_scales(s.line, c, name, new, body) for s in body.steps)}
         if scaled:
-            return Online(body, name, new, frozenset(factors), frozenset(scaled))
-    return None
+            every.append(Online(body, name, new, frozenset(factors), frozenset(scaled)))
+    return every
 
 
 def _is_factor(node: ast.expr, name: str, new: str, body: Body) -> bool:

@@ -71,6 +71,8 @@ def _classify(module: Module, lines: Sequence[Line], row: Row, outer: Sequence[L
                     f"the reduction {item.operation or ast.unparse(line.value.func)} has no running form here"
                 )
         item.uses = sorted({last[n] for n in line.reads if n in last})
+        if item.kind == "scalar" and any(items[u].kind == "lane" for u in item.uses):
+            raise CannotTileError(f"{', '.join(sorted(line.writes))} needs the whole row outside a loop")
         items.append(item)
         for name in line.writes:
             last[name] = index
@@ -94,6 +96,8 @@ def _kind(module: Module, line: Line, lanes: set[str], row: Row) -> str:
     value = line.value
     if value is None:
         return "scalar"
+    if isinstance(value, ast.Attribute) and value.attr == "dtype" and is_lane(value.value, lanes, row.block):
+        return "lane"
     if reduction_calls(value, lanes, row.block):
         return "reduce"
     if isinstance(line.tree, ast.Expr) or has_effect(line):

@@ -66,6 +66,8 @@ def _replace_dtypes(line: Line, known: dict[str, ast.expr], lanes: set[str]) -> 
             if node.value.id not in lanes:
                 continue
             text = _element_type(node.value, known)
+            if text is None and node is line.value:
+                return line  # stays with the lanes
             if text is None:
                 raise CannotTileError(f"the type of {node.value.id} is needed outside the loops and is not plain")
             edits.append((node, text))

@@ -10,7 +10,7 @@ from ..surface import Editor, Function, Module, make_site
 from ._blocks import blocks, replace_block
 from ._lanes import has_effect
 from ._lines import Line, body_lines, rename, replace_body, walk_lines
-from ._online import NotOnlineError, online, split
+from ._online import NotOnlineError, every_online, online, split
 from ._online_join import join_passes
 from .base import Condition, Context, Hints, Move, Proposal, Unsupported, predicate
 
@@ -70,6 +70,11 @@ class OnlineSoftmax(Move):
             "sums_scale_with_the_maximum", "every sum that depends on the maximum is proportional to exp(x - maximum)"
         ),
     )
+
+    def amount(self, module: Module) -> int:
+        """Running maxima that a loop rescales sums with (a loop may have several)."""
+        every = (x for k in module.jit_functions.values() for x in walk_lines(body_lines(module, k)))
+        return sum(len(every_online(x)) for x in every)
 
     def simplify(self, module: Module) -> Iterator[Proposal | Unsupported]:
         """One proposal per online loop: a loop for the maximum and one for the rest."""
