@@ -14,6 +14,7 @@ from ..model import (
     CaseRole,
     CaseTime,
     Environment,
+    Frozen,
     Kernel,
     LaunchReport,
     Provenance,
@@ -22,6 +23,7 @@ from ..model import (
     TaskInfo,
     Traffic,
     Verdict,
+    json_hash,
 )
 from ..surface.query import normal
 from ..task import Task
@@ -39,6 +41,18 @@ LIMITS = Limits(wall_s=120.0)
 
 
 Profile = tuple[CaseTime | None, tuple[LaunchReport, ...], str]  # time, launches, reason when there is no time
+
+
+class _ProfileRecord(Frozen):
+    """A profile as it is kept in the store."""
+
+    time: CaseTime | None
+    launches: tuple[LaunchReport, ...]
+    reason: str
+
+    def as_profile(self) -> Profile:
+        """The value as the judge gives it."""
+        return self.time, self.launches, self.reason
 
 
 @dataclass(frozen=True)
@@ -199,8 +213,20 @@ class TaskGate:
     def _profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         key = (kernel.id, case.name, target.name)
         if key not in self._profiles:
-            self._profiles[key] = self._fresh_profile(kernel, case, target)
+            self._profiles[key] = self._stored_profile(kernel, case, target)
         return self._profiles[key]
+
+    def _stored_profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
+        """A profile from the store when the same one was made before, so that stopped probing resumes."""
+        key = f"profile/{self.task.id}/{kernel.id}/{json_hash(case.model_dump(mode='json'))}/{target.name}/"
+        key += self.environment.fingerprint
+        kept = self.gate.store.checkpoint(key)
+        if kept is not None:
+            return _ProfileRecord.model_validate(kept).as_profile()
+        found = self._fresh_profile(kernel, case, target)
+        record = _ProfileRecord(time=found[0], launches=found[1], reason=found[2])
+        self.gate.store.set_checkpoint(key, record.model_dump(mode="json"))
+        return found
 
     def _fresh_profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         compiled = self._compile(kernel, [case], target)

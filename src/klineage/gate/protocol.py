@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..model import Case, CaseTime, Kernel, LaunchReport, Provenance, Target, TaskInfo, Verdict
 
@@ -23,6 +23,14 @@ class VerdictStore(Protocol):
         self, task_id: str, kernel_id: str, fingerprint: str, incumbent: str | None = None
     ) -> Verdict | None:
         """The latest verdict that answers this question, or None."""
+        ...
+
+    def set_checkpoint(self, key: str, value: Any) -> None:
+        """Record a JSON-able value under a key."""
+        ...
+
+    def checkpoint(self, key: str) -> Any | None:
+        """The latest value of a key, or None."""
         ...
 
 
