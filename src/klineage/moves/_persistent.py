@@ -226,8 +226,13 @@ def _without_assigned_parameters(function: Function, text: str) -> tuple[str, st
         name = mine[0]
         fresh = f"{name}_tile"
         again = any(name in names_written(cst.parse_module(ast.unparse(s))) for s in tree.body[index + 1 :])
-        plain = isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub)
-        if not plain or again or len(mine) > 1 or fresh in text:
+        if (
+            not isinstance(statement, ast.AugAssign)
+            or not isinstance(statement.op, ast.Add | ast.Sub)
+            or again
+            or len(mine) > 1
+            or fresh in text
+        ):
             return text, f"the kernel assigns its parameter {name}"
         rows = text.split("\n")
         sign = "+" if isinstance(statement.op, ast.Add) else "-"
