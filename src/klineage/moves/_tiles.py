@@ -117,6 +117,7 @@ def tiles(module: Module, launch: Launch) -> list[Tile]:
     return found
 
 
+@lru_cache(maxsize=512)
 def bounds(flow: Flow, tile: str) -> list[str]:
     """Runtime parameters that bound a tile's axis (``cdiv(M, T)``, ``offs < M``, ``offs % M``), best first."""
     function = flow.function
@@ -151,6 +152,7 @@ def _runtime(node: ast.expr, function: Function) -> list[str]:
     return [n for n in names if n in function.params and n not in function.constexprs]
 
 
+@lru_cache(maxsize=128)
 def _body_text(flow: Flow) -> str:
     import textwrap
 

@@ -26,6 +26,7 @@ class _Search:
     seen: set[str] = field(default_factory=set)  # normalised texts already judged
     noted: set[tuple[str, str, str]] = field(default_factory=set)
     tried: dict[tuple[str, str, int], int] = field(default_factory=dict)  # (skill, function, steps kept) -> tries
+    matched: tuple[str, list[Candidate]] | None = None  # candidates of the kernel of that id
     kept: int = 0
     gates: int = 0
 
@@ -86,9 +87,12 @@ class Optimizer:
             cases=info.with_role(CaseRole.BENCH),
             reports={c.name: search.verdict.launches for c in info.with_role(CaseRole.BENCH)},
         )
-        candidates, rejected = match(self.skills, situation)
-        for refusal in rejected:
-            self._note(search, refusal)
+        if search.matched is None or search.matched[0] != search.kernel.id:
+            candidates, rejected = match(self.skills, situation)
+            for refusal in rejected:
+                self._note(search, refusal)
+            search.matched = (search.kernel.id, candidates)
+        candidates = search.matched[1]
         open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
         # a skill that brought nothing waits behind the others, and rests after some values until a step was kept
         tries = {id(c): search.tried.get((*_key(c), search.kept), 0) for c in open_ones}

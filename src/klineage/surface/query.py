@@ -132,7 +132,11 @@ def code(node: cst.CSTNode) -> str:
 
 def normal(text_or_node: str | cst.CSTNode) -> str:
     """Text with formatting and comments removed, so that equal code compares equal."""
-    text = text_or_node if isinstance(text_or_node, str) else code(text_or_node)
+    return _normal(text_or_node if isinstance(text_or_node, str) else code(text_or_node))
+
+
+@lru_cache(maxsize=4096)
+def _normal(text: str) -> str:
     text = text.strip().rstrip(",")
     try:
         return ast.unparse(ast.parse(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 
@@ -39,6 +40,7 @@ def make_site(module: Module, kind: SiteKind, node: cst.CSTNode, **detail: str) 
     return Site(kind=kind, function=function, line=module.line(node), start=start, end=end, text=text, detail=detail)
 
 
+@lru_cache(maxsize=256)
 def sites(module: Module) -> tuple[Site, ...]:
     """Every site of the module, in source order."""
     found: list[Site] = [
