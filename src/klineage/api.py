@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class Session:
         self.progress = progress or NullProgress()
         self.gate = Gate(self.target, self.store, jobs=jobs)
         self._judges: dict[str, TaskGate] = {}
+        self._loading = threading.Lock()
 
     def __enter__(self) -> Session:
         return self
@@ -58,9 +60,15 @@ class Session:
 
     def judge(self, name: str) -> TaskGate:
         """The judge of a task by name or path."""
-        if name not in self._judges:
-            self._judges[name] = self.gate.bind(load_task(name))
-        return self._judges[name]
+        with self._loading:
+            if name not in self._judges:
+                self._judges[name] = self.gate.bind(load_task(name))
+            return self._judges[name]
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Load tasks and slice their experts behind the scenes, while other work goes on."""
+        for name in names:
+            self.gate.pool.submit(lambda n=name: self.judge(n).task.expert(self.target))
 
     def walk(self, name: str, budget: WalkBudget | None = None) -> Lineage:
         """Walk a task's expert backward."""
@@ -232,6 +240,7 @@ def quickstart(
     """The main job in one go: walk four experts, induce skills, optimise three kernels never walked."""
     started = time.monotonic()
     with Session(target, store, progress, jobs) as session:
+        session.prepare(QUICKSTART_WALKS[1:])
         lineages = [session.walk(name) for name in QUICKSTART_WALKS]
         skills = session.induce(QUICKSTART_WALKS, ProbePlan.light())
         optimized = [session.optimize(name, budget=budget, skills=skills) for name in QUICKSTART_TASKS]

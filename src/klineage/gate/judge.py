@@ -33,14 +33,11 @@ from .environment import modelled_environment
 from .interpreter.blind_spots import BLIND_SPOTS
 from .policy import check_policy
 from .profile import profile_case
-from .protocol import VerdictStore
+from .protocol import Profile, VerdictStore
 from .workers import Limits, Zygote
 
 SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
 LIMITS = Limits(wall_s=120.0)
-
-
-Profile = tuple[CaseTime | None, tuple[LaunchReport, ...], str]  # time, launches, reason when there is no time
 
 
 class _ProfileRecord(Frozen):

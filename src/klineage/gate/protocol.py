@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from ..model import Case, CaseTime, Kernel, LaunchReport, Provenance, Target, TaskInfo, Verdict
 
+Profile = tuple[CaseTime | None, tuple[LaunchReport, ...], str]  # time, launches, reason when there is no time
+
 
 class VerdictStore(Protocol):
     """The part of a store that a gate needs (see ``klineage.store.base.Store``)."""
@@ -67,8 +69,6 @@ class Judge(Protocol):
         """Compile and check correctness on other cases than the task's own; times stay the task's."""
         ...
 
-    def profile(
-        self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None
-    ) -> list[tuple[CaseTime | None, tuple[LaunchReport, ...], str]]:
+    def profile(self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None) -> list[Profile]:
         """(time or None, launches, reason when there is no time) per case: compile and profile, no correctness."""
         ...

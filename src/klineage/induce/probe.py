@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ..gate.protocol import Judge
+from ..gate.protocol import Judge, Profile
 from ..model import (
     Case,
     CaseRole,
@@ -17,7 +18,6 @@ from ..model import (
     Risk,
     Standing,
     Status,
-    Target,
     Verdict,
     target,
 )
@@ -124,29 +124,33 @@ class Prober:
         bench = self.judge.info.with_role(CaseRole.BENCH)
         if not bench:
             return
-        for case in variants(bench[0], self.plan):
-            self._point(probe, source, case, self.judge.target)
-        for name in self.plan.targets:
-            if name != self.judge.target.name:
-                self._point(probe, source, bench[0], target(name))
+        points = [(case, self.judge.target) for case in variants(bench[0], self.plan)]
+        points += [(bench[0], target(name)) for name in self.plan.targets if name != self.judge.target.name]
+        with ThreadPoolExecutor(2) as pool:  # both sides of a point at once; the judge's workers are processes
+            for case, where in points:
+                sides = [
+                    pool.submit(self.judge.profile, kernel, [case], where)
+                    for kernel in (source.optimised, source.simpler)
+                ]
+                optimised, simpler = (side.result()[0] for side in sides)
+                self._point(probe, source, f"{where.name}/{source.lineage.task}/{case.name}", optimised, simpler)
 
-    def _point(self, probe: Probe, source: Source, case: Case, where: Target) -> None:
-        optimised, _, why = self.judge.profile(source.optimised, [case], where)[0]
-        simpler, launches, _ = self.judge.profile(source.simpler, [case], where)[0]
-        context = f"{where.name}/{source.lineage.task}/{case.name}"
-        if simpler is None or simpler.latency.value is None:
+    @staticmethod
+    def _point(probe: Probe, source: Source, context: str, optimised: Profile, simpler: Profile) -> None:
+        """One context: an effect where both sides have a time, a risk where only the simpler one has."""
+        if simpler[0] is None or simpler[0].latency.value is None:
             return
-        if optimised is None or optimised.latency.value is None:
-            probe.risks.append(Risk(what=why, case=context, verdict=source.step.verdict, kind="compile"))
+        if optimised[0] is None or optimised[0].latency.value is None:
+            probe.risks.append(Risk(what=optimised[2], case=context, verdict=source.step.verdict, kind="compile"))
             return
         effect = Effect(
             context=context,
-            optimised_us=optimised.latency.value,
-            simpler_us=simpler.latency.value,
-            provenance=simpler.latency.provenance,
+            optimised_us=optimised[0].latency.value,
+            simpler_us=simpler[0].latency.value,
+            provenance=simpler[0].latency.provenance,
         )
         probe.effects.append(effect)
-        report = report_of(source.step.site, launches)
+        report = report_of(source.step.site, simpler[1])
         if report is not None:
             probe.points.append((effect, features(report)))
 
