@@ -114,6 +114,18 @@ def test_loops_that_cannot_be_opened_are_refused(old: str, new: str, words: str)
     assert words in _reason(_simplify(LOOPED.replace(old, new, 1)))
 
 
+def test_a_grid_of_another_size_is_refused():
+    source = LOOPED.replace("[(min(NUM_SMS, num_tiles),)]", "[(num_tiles,)]")
+    assert "does not follow from the launch" in _reason(_simplify(source))
+
+
+def test_a_loop_over_the_programs_own_rows_is_no_tile_loop():
+    source = LOOPED.replace(
+        "range(tl.program_id(0), num_tiles, NUM_PROGRAMS)", "range(tl.program_id(0) * 4, num_tiles, 1)"
+    )
+    assert _simplify(source) == []
+
+
 def test_flattened_loop_is_refused():
     body = """    tile = tl.program_id(0) - NUM_PROGRAMS
     for step in range(0, 2 * num_tiles):
@@ -201,6 +213,15 @@ def test_simplify_number_of_programs():
     )
     (proposal,) = _simplify(source)
     assert "num_programs" not in proposal.source and "scale_kernel[(num_tiles,)]" in proposal.source
+    same(source, proposal.source, INPUT)
+
+
+def test_simplify_wide_program_id():
+    source = LOOPED.replace("range(tl.program_id(0), ", "range(start, ").replace(
+        "    for tile", "    start = tl.program_id(0).to(tl.int64)\n    for tile"
+    )
+    (proposal,) = _simplify(source)
+    assert "    tile = tl.program_id(0).to(tl.int64)\n    offs" in proposal.source and "start" not in proposal.source
     same(source, proposal.source, INPUT)
 
 

@@ -15,7 +15,8 @@ from ._grids import Grid
 from ._kernels import docstring_free
 from ._nodes import calls, find
 
-_MULTIPROCESSORS = "multi_processor_count"
+_STARTS = ("tl.program_id(0)", "tl.program_id(axis=0)", "tl.program_id(0).to(tl.int64)")
+_OTHER_AXES = ("tl.program_id(1)", "tl.program_id(axis=1)", "tl.program_id(2)", "tl.program_id(axis=2)")
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ def tile_loop(function: Function) -> TileLoop | str | None:
         start = ast.unparse(flow.expand(parse(code(args[0].value))))
         if "program_id" not in start:
             continue
-        if start not in ("tl.program_id(0)", "tl.program_id(axis=0)"):
-            return f"the loop over tiles starts at {start}"
         step = code(args[2].value).strip()
-        if not _counts_programs(function, ast.unparse(flow.expand(parse(step)))):
+        counts = _counts_programs(function, ast.unparse(flow.expand(parse(step))))
+        if start not in _STARTS:
+            if counts and start in _OTHER_AXES and step not in names_read(loop.body):
+                return f"the loop over tiles starts at {start}"
+            continue  # a loop over the program's own share
+        if not counts:
             return f"the loop over tiles steps by {step}, which is not the number of programs"
         options = ", ".join(code(a).strip().rstrip(",") for a in call.args if a.keyword is not None)
         form = f"tl.range {options}".strip() if code(call.func).strip() == "tl.range" else "range"
@@ -253,6 +257,8 @@ def _factor(text: str) -> str:
 def tiles_of_grid(module: Module, launch: Launch, grid: Grid, found: TileLoop) -> str | None:
     """How many tiles there are, as the launcher writes it (None when that does not follow)."""
     parts = grid.parts
+    if not _grid_of_programs(launch, grid, found):
+        return None
     step = launch.bound.get(found.step)
     tree = parse(parts[0])
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "min" and len(tree.args) == 2 and step is not None:
@@ -262,6 +268,17 @@ def tiles_of_grid(module: Module, launch: Launch, grid: Grid, found: TileLoop) -
         if len(others) == 1:
             return others[0]
     return _host_text(module, launch, found)
+
+
+def _grid_of_programs(launch: Launch, grid: Grid, found: TileLoop) -> bool:
+    """Whether the grid has as many programs as the loop steps by (at most: ``min(step, tiles)``)."""
+    if found.step not in launch.bound:
+        return True  # tl.num_programs(0), or a name bound to it
+    own = ast.unparse(parse(code(launch.bound[found.step].value)))
+    meta = {f"{grid.meta}['{found.step}']", f'{grid.meta}["{found.step}"]'}
+    tree = parse(grid.parts[0])
+    terms = tree.args if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "min" else [tree]
+    return any(ast.unparse(t) == own or ast.unparse(t) in meta for t in terms)
 
 
 def _host_text(module: Module, launch: Launch, found: TileLoop) -> str | None:
