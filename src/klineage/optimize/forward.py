@@ -79,7 +79,7 @@ class Optimizer:
         )
 
     def _next(self, search: _Search) -> Candidate | None:
-        """The best candidate not judged yet whose required moves are not themselves still to come."""
+        """The candidate of largest expected effect not judged yet; of equals, one whose required moves are done."""
         info = self.judge.info
         situation = Situation(
             source=search.kernel.source,
@@ -99,7 +99,7 @@ class Optimizer:
         open_ones = [c for c in open_ones if tries[id(c)] < VALUES_PER_SKILL]
         pending = {c.skill.move for c in open_ones if not tries[id(c)]}
         waiting = {id(c): bool(set(c.skill.requires) & pending - {c.skill.move}) for c in open_ones}
-        return min(open_ones, key=lambda c: (tries[id(c)], waiting[id(c)]), default=None)
+        return min(open_ones, key=lambda c: (tries[id(c)], -c.expected, waiting[id(c)]), default=None)
 
     def _try(self, search: _Search, candidate: Candidate) -> None:
         proposal = candidate.proposal
