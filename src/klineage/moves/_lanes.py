@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..surface import Function, Module
-from ._lines import Line, call_argument, calls_of, dotted_name, sections, tl_name, walk_lines
+from ._lines import Line, call_argument, calls_of, dotted_name, sections, source_tree, tl_name, walk_lines
 
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce", "reduce_or"})
 # operations that mix lanes: a tile of the row would give another answer than the whole row
@@ -118,8 +118,7 @@ def mixes_lanes(module: Module, node: ast.AST, lanes: Iterable[str], block: str)
 
 def elementwise_helper(module: Module, helper: Function) -> bool:
     """True when a device function has no reduction, scan, dot, load, store or program id in it."""
-    tree = ast.parse(module.source)
-    for node in ast.walk(tree):
+    for node in ast.walk(source_tree(module.source)):
         if isinstance(node, ast.FunctionDef) and node.name == helper.name:
             names = {tl_name(c) for c in ast.walk(node) if isinstance(c, ast.Call)}
             return not names & (REDUCTIONS | MIXING | EFFECTS | ATOMICS | {"load", "arange", "program_id"})

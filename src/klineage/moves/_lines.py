@@ -210,6 +210,7 @@ def cut(rows: Sequence[str], body: Sequence[ast.stmt], after: int) -> tuple[Line
     return tuple(found)
 
 
+@lru_cache(maxsize=8192)
 def sections(line: Line) -> tuple[Section, ...]:
     """The headers and bodies of a compound statement, in order (``else`` included)."""
     tree = line.tree
@@ -262,7 +263,7 @@ def join(lines: Iterable[Line]) -> str:
 
 def assemble(parts: Iterable[Section]) -> Line:
     """A compound statement from its sections."""
-    text = "\n".join(f"{s.header}\n{indent(join(s.lines))}" for s in parts)
+    text = "\n".join(f"{s.header}\n{indent(join(s.lines) or 'pass')}" for s in parts)
     return Line(text)
 
 
@@ -273,9 +274,14 @@ def indent(text: str) -> str:
 
 def body_lines(module: Module, function: Function) -> tuple[Line, ...]:
     """The statements of a function, its docstring excluded."""
-    node = _function_tree(module.source, function.name, module.line(function.node))
+    return _body_lines(module.source, function.name, module.line(function.node))
+
+
+@lru_cache(maxsize=512)
+def _body_lines(source: str, name: str, line: int) -> tuple[Line, ...]:
+    node = _function_tree(source, name, line)
     body = node.body
-    rows = module.source.split("\n")
+    rows = source.split("\n")
     if ast.get_docstring(node) is not None:
         after = body[0].end_lineno or body[0].lineno
         body = body[1:]
@@ -284,9 +290,15 @@ def body_lines(module: Module, function: Function) -> tuple[Line, ...]:
     return cut(rows, body, after) if body else ()
 
 
+@lru_cache(maxsize=64)
+def source_tree(source: str) -> ast.Module:
+    """A module's text as ``ast``."""
+    return ast.parse(source)
+
+
 @lru_cache(maxsize=512)
 def _function_tree(source: str, name: str, line: int) -> ast.FunctionDef:
-    found = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef) and n.name == name]
+    found = [n for n in ast.walk(source_tree(source)) if isinstance(n, ast.FunctionDef) and n.name == name]
     return min(found, key=lambda n: abs(n.lineno - line))
 
 

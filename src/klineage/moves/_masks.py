@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ._lines import Line, call_argument, names_loaded, splice, tl_name, walk_lines
+from ._lines import Line, call_argument, names_loaded, rewrite, tl_name, walk_lines
 
 
 @dataclass(frozen=True)
@@ -172,17 +172,19 @@ def dimensions(line: Line, facts: Kernel) -> list[Dimension]:
 def without(line: Line, dropped: Iterable[Dimension], facts: Kernel) -> Line:
     """The statement with its masks free of some dimensions."""
     gone = set(dropped)
-    edits: list[tuple[ast.AST, str]] = []
-    for call in masked_calls(line):
-        mask = _mask_of(call)
-        if mask is None:
-            continue
+
+    def change(node: ast.AST, at: Line) -> str | None:
+        mask = _mask_of(node) if isinstance(node, ast.Call) and tl_name(node) in ("load", "store") else None
+        if mask is None or not isinstance(node, ast.Call):
+            return None
         every = terms(mask, facts)
         kept = [t for t in every if dimension(t, facts) not in gone]
-        if len(kept) < len(every):
-            text = " & ".join(_bracketed(t) for t in kept) if len(kept) > 1 else "".join(ast.unparse(t) for t in kept)
-            edits.append((call, _with_mask(line, call, text)))
-    return line.with_text(splice(line.text, edits)) if edits else line
+        if len(kept) == len(every):
+            return None
+        text = " & ".join(_bracketed(t) for t in kept) if len(kept) > 1 else "".join(ast.unparse(t) for t in kept)
+        return _with_mask(at, node, text)
+
+    return rewrite(line, change)
 
 
 def _bracketed(node: ast.expr) -> str:
@@ -211,9 +213,12 @@ def _with_mask(line: Line, call: ast.Call, mask: str) -> str:
 
 def bare(line: Line) -> str:
     """The statement without masks and fill values, for comparison."""
-    edits = [(c, _with_mask(line, c, "")) for c in masked_calls(line)]
-    text = splice(line.text, edits) if edits else line.text
-    return ast.unparse(ast.parse(text))
+
+    def change(node: ast.AST, at: Line) -> str | None:
+        masked = isinstance(node, ast.Call) and tl_name(node) in ("load", "store") and _mask_of(node) is not None
+        return _with_mask(at, node, "") if masked and isinstance(node, ast.Call) else None
+
+    return ast.unparse(ast.parse(rewrite(line, change).text))
 
 
 def mask_weight(line: Line, facts: Kernel) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..surface import Editor, Launch, Module
-from ._lines import body_lines, dotted_name, names_loaded
+from ._lines import body_lines, dotted_name, names_loaded, source_tree
 
 
 def bound_text(module: Module, launch: Launch, parameter: str) -> str | None:
@@ -16,7 +16,7 @@ def bound_text(module: Module, launch: Launch, parameter: str) -> str | None:
 
 def launcher_tree(module: Module, launch: Launch) -> ast.FunctionDef | None:
     """The launcher's function as ``ast``."""
-    for node in ast.walk(ast.parse(module.source)):
+    for node in ast.walk(source_tree(module.source)):
         if isinstance(node, ast.FunctionDef) and node.name == launch.function:
             return node
     return None

@@ -23,6 +23,7 @@ from ._lines import (
     walk_lines,
 )
 from ._tile_prepare import CannotTileError, Row, resolve_dtypes, row_lanes, separate_names, split_reductions
+from ._values import pinned_names
 
 _START = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
 
@@ -198,7 +199,7 @@ def _emit(module: Module, items: list[_Item], row: Row, outer: list[Line], taken
             if item.level == level and item.kind == "scalar":
                 done.append(item.line)
             elif item.level == level and item.kind == "nested":
-                done.append(_nested(module, item, row, [*outer, *(i.line for i in items[:index])], taken))
+                done.append(_nested(module, items, index, row, outer, taken))
         seeds = [n for n, i in enumerate(items) if i.kind in ("reduce", "store") and i.level == level]
         if seeds:
             done += _loop(items, seeds, row, outer, shown)
@@ -259,12 +260,14 @@ def _running(line: Line, operation: str) -> Line:
     return line.with_text(f"{line.target} = {name}({line.target}, {text})")
 
 
-def _nested(module: Module, item: _Item, row: Row, outer: list[Line], taken: set[str]) -> Line:
-    line = item.line
-    lanes = lane_names(outer, row.block)
-    if line.writes & lanes:
-        raise CannotTileError(f"{', '.join(sorted(line.writes & lanes))} is a row vector set in a branch or loop")
+def _nested(module: Module, items: list[_Item], index: int, row: Row, outer: list[Line], taken: set[str]) -> Line:
+    line = items[index].line
+    lanes = lane_names([*outer, *(i.line for i in items)], row.block)
+    vectors = line.writes & lanes & pinned_names([i.line for i in items])
+    if vectors:
+        raise CannotTileError(f"{', '.join(sorted(vectors))} is a row vector set in a branch or loop")
+    around = [*outer, *(i.line for i in items[:index])]
     parts: list[Section] = []
     for section in sections(line):
-        parts.append(Section(section.header, tuple(_tile(module, list(section.lines), row, outer, taken))))
+        parts.append(Section(section.header, tuple(_tile(module, list(section.lines), row, around, taken))))
     return Line(assemble(parts).text, line.lead)

@@ -20,8 +20,8 @@ from ._lines import (
     body_lines,
     call_argument,
     replace_body,
+    rewrite,
     sections,
-    splice,
     tl_name,
     unique,
     walk_lines,
@@ -282,17 +282,14 @@ def _branches(block: Sequence[Line], texts: Mapping[str, str], tiles: Mapping[st
 
 
 def _replaced(line: Line, texts: Mapping[str, str], tiles: Mapping[str, Tile]) -> Line:
-    edits: list[tuple[ast.AST, str]] = []
-    for node in ast.walk(line.tree):
-        if isinstance(node, ast.Call) and ast.unparse(node) in texts:
-            key = ast.unparse(node)
-            text = texts[key]
-            if text.endswith(", "):
-                tile = tiles[key]
-                value = _stored(line, node, tile)
-                text = f"{text}{value})"
-            edits.append((node, text))
-    return line.with_text(splice(line.text, edits)) if edits else line
+    def change(node: ast.AST, at: Line) -> str | None:
+        key = ast.unparse(node) if isinstance(node, ast.Call) else ""
+        if key not in texts or not isinstance(node, ast.Call):
+            return None
+        text = texts[key]
+        return f"{text}{_stored(at, node, tiles[key])})" if text.endswith(", ") else text
+
+    return rewrite(line, change)
 
 
 def _stored(line: Line, call: ast.Call, tile: Tile) -> str:
@@ -307,9 +304,11 @@ def _stored(line: Line, call: ast.Call, tile: Tile) -> str:
 def _prepare(editor: Editor, module: Module, launches: Sequence[Launch], tests: Sequence[str]) -> None:
     """Before the launch: memory for descriptors, and the test whether the tensors can have them."""
     known = "set_allocator" in module.source
-    host = module.functions.get(launches[0].function) if launches else None
-    if host is not None and not known:
-        start = module.data.rfind(b"\n", 0, module.span(host.node)[0]) + 1
+    if launches and not known:
+        around = module.ancestors(launches[0].call)
+        outermost = around[-2] if len(around) > 1 else around[0]  # the last one is the module itself
+        starts = [module.span(n)[0] for n in (outermost, *getattr(outermost, "decorators", ()))]
+        start = module.data.rfind(b"\n", 0, min(starts)) + 1
         editor.replace_span(start, start, f"{_ALLOCATOR}\n\n")
     for index, launch in enumerate(launches):
         lines = ([] if known else ["triton.set_allocator(descriptor_space)"]) + list(tests[index : index + 1])
