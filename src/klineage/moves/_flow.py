@@ -139,6 +139,9 @@ class Flow:
             if found is not None and found.value is not None:
                 yield from self._match(pattern, found.value, env)
             return
+        if _hinted(node) is not node:
+            yield from self._match(pattern, _hinted(node), env)
+            return
         if isinstance(pattern, ast.BinOp) and isinstance(node, ast.BinOp) and type(pattern.op) is type(node.op):
             yield from self._all([(pattern.left, node.left), (pattern.right, node.right)], env)
             if isinstance(pattern.op, ast.Add | ast.Mult | ast.BitAnd):
@@ -272,10 +275,15 @@ def _dedented(node: cst.FunctionDef) -> str:
 
 def _is_hint(definition: Definition) -> bool:
     """``x = tl.multiple_of(x, ...)`` and the like: tells the compiler something, binds nothing new."""
-    node = definition.value
+    node = None if definition.value is None else _hinted(definition.value)
+    return node is not definition.value and isinstance(node, ast.Name) and node.id == definition.name
+
+
+def _hinted(node: ast.expr) -> ast.expr:
+    """What a hint such as ``tl.multiple_of(x, 16)`` is given (the node itself when it is no hint)."""
     while isinstance(node, ast.Call) and _callee(node).split(".")[-1] in _HINTS and node.args:
         node = node.args[0]
-    return node is not definition.value and isinstance(node, ast.Name) and node.id == definition.name
+    return node
 
 
 def _callee(call: ast.Call) -> str:
@@ -285,6 +293,7 @@ def _callee(call: ast.Call) -> str:
 
 def canonical(node: ast.expr) -> str:
     """Text in which equal expressions (sums and products in any order) are equal."""
+    node = _hinted(node)
     divided = ceil_division(node)
     if divided is not None:
         return f"tl.cdiv({canonical(divided[0])}, {canonical(divided[1])})"

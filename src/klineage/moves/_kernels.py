@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import textwrap
 from collections.abc import Callable
+from functools import lru_cache
 
 import libcst as cst
 
+from ..errors import KernelError
 from ..surface import Function, Module
-from ..surface.query import dotted, is_call
+from ..surface.query import code, dotted, is_call
 from ._nodes import calls, find
 
 
@@ -74,3 +78,13 @@ def docstring_free(function: Function) -> list[cst.SimpleStatementLine | cst.Bas
         if isinstance(value, cst.SimpleString | cst.ConcatenatedString):
             return body[1:]
     return body
+
+
+@lru_cache(maxsize=128)
+def function_ast(function: Function) -> ast.FunctionDef:
+    """A function's Python AST, decorators left out."""
+    node = function.node.with_changes(decorators=[], leading_lines=[], lines_after_decorators=[])
+    tree = ast.parse(textwrap.dedent(code(node))).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise KernelError(f"{function.name} is not a plain function", "write it with def")
+    return tree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -156,6 +156,41 @@ def drop_parameter(editor: Editor, function: Function, name: str) -> None:
         for entry in find(config, cst.DictElement):
             if isinstance(entry.key, cst.SimpleString) and entry.key.evaluated_value == name:
                 remove_entry(editor, config, entry)
+
+
+def remove_items(editor: Editor, items: Sequence[cst.Arg] | Sequence[cst.Param], gone: Container[cst.CSTNode]) -> None:
+    """Remove several arguments or parameters of one list, with their commas (``Editor`` removes one at a time)."""
+    module = editor.module
+    index = 0
+    while index < len(items):
+        if items[index] not in gone:
+            index += 1
+            continue
+        last = index
+        while last + 1 < len(items) and items[last + 1] in gone:
+            last += 1
+        start, end = module.span(items[index])[0], item_end(module, items[last])
+        if last + 1 < len(items):
+            end = module.span(items[last + 1])[0]
+        elif index > 0:
+            start = item_end(module, items[index - 1])
+        editor.replace_span(start, end, "")
+        index = last + 1
+
+
+def item_end(module: Module, item: cst.Arg | cst.Param) -> int:
+    """End of an argument or parameter without its comma."""
+    end = module.span(item)[1]
+    text = module.data[:end].rstrip()
+    return len(text) - 1 if text.endswith(b",") else len(text)
+
+
+def remove_parameters(editor: Editor, function: Function, names: Container[str]) -> None:
+    """Take parameters out of a kernel's signature and out of all its launches."""
+    params = [*function.node.params.posonly_params, *function.node.params.params]
+    remove_items(editor, params, {p for p in params if p.name.value in names})
+    for launch in editor.module.launches_of(function.name):
+        remove_items(editor, launch.call.args, {arg for name, arg in launch.bound.items() if name in names})
 
 
 def remove_entry(editor: Editor, config: cst.Call, entry: cst.DictElement) -> None:
