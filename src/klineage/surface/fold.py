@@ -266,7 +266,7 @@ class Evaluator:
         name = dotted_name(node.func)
         if name in _CALLS_THAT_ARE_FALSE and not node.args and not node.keywords:
             return Known(False)
-        if name in self.makers and not node.keywords:
+        if name is not None and name in self.makers and not node.keywords:
             return self._made(self.makers[name], node, lookup)
         if name is not None and name.split(".")[-1] == "constexpr" and len(node.args) == 1:
             value = self._known(node.args[0], lookup)

@@ -10,7 +10,7 @@ from ..errors import PackageError
 from ..model import Kernel
 from .package import ModuleFile, Package, close_names
 from .pytext import PyText
-from .reach import Slicer
+from .reach import Slicer, Symbol
 from .write import write_module
 
 ADAPTER = "<adapter>"
@@ -43,7 +43,8 @@ def slice_function(spec: str, adapter: str = "") -> Kernel:
         slicer.add_all(host)
         return Kernel(source=package.header(spec) + write_module(slicer, host), entry="run", origin=spec)
     source = package.header(spec) + write_module(slicer, None)
-    return Kernel(source=source, entry=slicer.symbol_names().get(key, function), origin=spec)
+    entry = slicer.symbol_names().get(key, function) if isinstance(key, Symbol) else function
+    return Kernel(source=source, entry=entry, origin=spec)
 
 
 def _adapter_module(text: str, module: ModuleFile) -> ModuleFile:

@@ -19,7 +19,7 @@ def dead_assignments(program: Program) -> list[Edit]:
     edits: list[Edit] = []
     for name, function in program.functions.items():
         kernel = name in program.kernels
-        removable = {
+        removable: dict[int, ast.stmt] = {
             id(s): s
             for s in ast.walk(function)
             if isinstance(s, _ASSIGNMENTS) and _targets(s) and s.value and pure(s.value, program, kernel)
