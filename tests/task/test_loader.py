@@ -170,7 +170,7 @@ def test_example_of_the_documentation_is_a_task(tmp_path):
     example = page.split("```python\n", 1)[1].split("```", 1)[0]
     task = load_task(write(tmp_path, example, "silu.py"))
     assert task.name == "silu"
-    assert len(task.check_cases) == 7
+    assert len(task.check_cases) == 8
 
 
 def test_documentation_names_every_field_of_the_format():

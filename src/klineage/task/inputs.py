@@ -122,6 +122,7 @@ ROW_DIMS: tuple[dict[str, int], ...] = (
     {"m": 7, "n": 129},
     {"m": 2, "n": 257},
     {"m": 1, "n": 4097},
+    {"m": 2, "n": 1024},  # a multiple of every tile: unmasked and wide accesses run only here
 )
 MATMUL_DIMS: tuple[dict[str, int], ...] = (
     {"m": 1, "n": 1, "k": 1},
@@ -130,11 +131,12 @@ MATMUL_DIMS: tuple[dict[str, int], ...] = (
     {"m": 129, "n": 17, "k": 64},
     {"m": 3, "n": 257, "k": 65},
     {"m": 5, "n": 7, "k": 1031},
+    {"m": 128, "n": 256, "k": 128},  # a multiple of every tile: unmasked and descriptor accesses run only here
 )
-_ROW_VALUES = ("normal", "large", "shifted", "constant", "normal", "spike", "shifted")
-_ROW_LAYOUTS = ("contiguous", "contiguous", "padded", "contiguous", "transposed", "contiguous", "contiguous")
-_MATMUL_VALUES = ("normal", "shifted", "large", "spike", "normal", "stagnant")
-_MATMUL_LAYOUTS = ("contiguous", "contiguous", "padded", "transposed", "contiguous", "contiguous")
+_ROW_VALUES = ("normal", "large", "shifted", "constant", "normal", "spike", "shifted", "normal")
+_ROW_LAYOUTS = ("contiguous", "contiguous", "padded", "contiguous", "transposed", *("contiguous",) * 3)
+_MATMUL_VALUES = ("normal", "shifted", "large", "spike", "normal", "stagnant", "normal")
+_MATMUL_LAYOUTS = ("contiguous", "contiguous", "padded", "transposed", *("contiguous",) * 3)
 
 
 def check_cases(
@@ -161,12 +163,12 @@ def check_cases(
 
 
 def row_cases(*dtypes: str, values: Sequence[str] = _ROW_VALUES, **extra: Any) -> list[CaseDict]:
-    """The seven standard check cases of an operator over rows of an (m, n) tensor."""
+    """The eight standard check cases of an operator over rows of an (m, n) tensor."""
     return check_cases(ROW_DIMS, dtypes=dtypes or ("fp16",), values=values, layouts=_ROW_LAYOUTS, **extra)
 
 
 def matmul_cases(*dtypes: str, values: Sequence[str] = _MATMUL_VALUES, **extra: Any) -> list[CaseDict]:
-    """The six standard check cases of a product (m, k) @ (k, n): tails in every dimension, and one long sum."""
+    """The seven standard check cases of a product (m, k) @ (k, n): tails in every dimension, and one long sum."""
     extra = {"scale": 8.0, **extra}
     return check_cases(MATMUL_DIMS, dtypes=dtypes or ("fp16",), values=values, layouts=_MATMUL_LAYOUTS, **extra)
 
