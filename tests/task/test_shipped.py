@@ -68,7 +68,7 @@ def test_task_is_sound_and_complete(name):
     assert task.name == name
     assert task.info.description
     assert task.definition.naive or task.definition.expert
-    assert 5 <= len(task.check_cases) <= 7
+    assert 5 <= len(task.check_cases) <= 8
     assert 1 <= len(task.bench_cases) <= 2
     for case in task.info.cases:
         assert task.work(case).flops > 0
