@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import mmap
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -122,11 +123,13 @@ def compile_kernel(
     max_configs: int = 4,
     score: str = STATIC_SCORE,
     limits: Limits | None = None,
+    jobs: int = 1,
 ) -> CompileOutcome:
     """Run the kernel's entry on every case without executing a kernel, compiling each launch for ``target``.
 
-    ``score`` ("module:callable", resolved in the worker) ranks autotuner configurations. Raises KernelError for a
-    language that cannot be compiled here, HarnessError when the worker or nvdisasm does not work.
+    ``score`` ("module:callable", resolved in the worker) ranks autotuner configurations; the cases are dealt to
+    ``jobs`` children side by side. Raises KernelError for a language that cannot be compiled here, HarnessError when
+    the worker or nvdisasm does not work.
     """
     if kernel.language != "triton":
         raise KernelError(f"cannot compile a {kernel.language} kernel", "give a Triton module")
@@ -135,10 +138,46 @@ def compile_kernel(
         "entry": kernel.entry,
         "name": f"kernel_{kernel.id}",
         "target": target.model_dump(),
-        "cases": [{"name": name, "inputs": list(specs)} for name, specs in cases],
         "max_configs": max_configs,
         "score": score,
     }
+    hands = [[{"name": name, "inputs": list(specs)} for name, specs in hand] for hand in _deal(cases, jobs)]
+    with ThreadPoolExecutor(len(hands)) as pool:
+        outcomes = list(pool.map(lambda hand: _compile_some(zygote, {**payload, "cases": hand}, target, limits), hands))
+    return _joined(outcomes, [name for name, _ in cases])
+
+
+def _deal(cases: Sequence[tuple[str, Sequence[InputSpec]]], jobs: int) -> list[list[tuple[str, Sequence[InputSpec]]]]:
+    """Cases in at most ``jobs`` lots of like size; those that Triton specialises alike stay together."""
+    alike: dict[str, list[tuple[str, Sequence[InputSpec]]]] = {}
+    for case in cases:
+        alike.setdefault(repr([_specialisation(spec) for spec in case[1]]), []).append(case)
+    hands: list[list[tuple[str, Sequence[InputSpec]]]] = [[] for _ in range(max(1, min(jobs, len(alike))))]
+    weights = [0.0] * len(hands)
+    # wide accesses and pipelines are compiled for aligned shapes, which takes twice as long: these first
+    for key, group in sorted(alike.items(), key=lambda item: "other" in item[0]):
+        lightest = weights.index(min(weights))
+        hands[lightest] += group
+        weights[lightest] += 1.0 if "other" in key else 2.0
+    return hands
+
+
+def _specialisation(spec: InputSpec) -> Any:
+    """What Triton can specialise on: sizes and strides that are one or divisible by 16, and types."""
+    if spec[0] == "value":
+        return spec[1] if not isinstance(spec[1], int) else _size_class(spec[1])
+    if spec[0] == "tensor":
+        _, shape, stride, dtype, *_ = spec
+    else:
+        shape, stride, dtype = list(spec[1].shape), [], str(spec[1].dtype)
+    return dtype, [_size_class(n) for n in shape], [_size_class(n) for n in stride]
+
+
+def _size_class(n: int) -> str:
+    return "one" if n == 1 else "other" if n % 16 else "aligned"
+
+
+def _compile_some(zygote: Zygote, payload: Payload, target: Target, limits: Limits | None) -> CompileOutcome:
     job = zygote.run(_JOB, payload, limits)
     if job.value is None:
         return _failed(job, "worker", f"compiling ended early: {job.error}")
@@ -147,6 +186,21 @@ def compile_kernel(
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
         # the answer comes from a process that ran the candidate's text
         return _failed(job, "worker", f"malformed answer: {type(error).__name__}")
+
+
+def _joined(outcomes: Sequence[CompileOutcome], order: Sequence[str]) -> CompileOutcome:
+    """One outcome of several that share the cases: the failure of the earliest case, or everything compiled."""
+    failed = [x for x in outcomes if not x.ok]
+    if failed:
+        return min(failed, key=lambda x: order.index(x.case) if x.case in order else -1)
+    return CompileOutcome(
+        True,
+        launches={name: x.launches[name] for name in order for x in outcomes if name in x.launches},
+        arguments={name: x.arguments[name] for name in order for x in outcomes if name in x.arguments},
+        trials=sum(x.trials for x in outcomes),
+        wall_s=max(x.wall_s for x in outcomes),
+        output_tail="".join(x.output_tail for x in outcomes),
+    )
 
 
 @cache

@@ -70,6 +70,7 @@ class Gate:
     def __init__(self, target: Target, store: VerdictStore, jobs: int = 2, limits: Limits = LIMITS) -> None:
         self.target = target
         self.store = store
+        self.jobs = max(1, jobs)
         self.pool = ThreadPoolExecutor(max(2, jobs), thread_name_prefix="gate")
         starting = self.pool.submit(Zygote, "interpret", limits)
         self.compiler = Zygote("compile", limits)
@@ -235,7 +236,7 @@ class TaskGate:
 
     def _compile(self, kernel: Kernel, cases: Sequence[Case], target: Target) -> CompileOutcome:
         specs = [(case.name, self.task.input_specs(case)) for case in cases]
-        return compile_kernel(self.gate.compiler, kernel, specs, target)
+        return compile_kernel(self.gate.compiler, kernel, specs, target, jobs=self.gate.jobs)
 
     def _correctness(self, kernel: Kernel, checks: Sequence[Case]) -> Correctness:
         return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target)
