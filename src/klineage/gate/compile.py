@@ -141,9 +141,14 @@ def compile_kernel(
         "max_configs": max_configs,
         "score": score,
     }
-    hands = [[{"name": name, "inputs": list(specs)} for name, specs in hand] for hand in _deal(cases, jobs)]
+    hands = _deal(cases, jobs)
+
+    def compile_hand(hand: Sequence[tuple[str, Sequence[InputSpec]]]) -> CompileOutcome:
+        asked = [{"name": name, "inputs": list(specs)} for name, specs in hand]
+        return _compile_some(zygote, {**payload, "cases": asked}, target, limits)
+
     with ThreadPoolExecutor(len(hands)) as pool:
-        outcomes = list(pool.map(lambda hand: _compile_some(zygote, {**payload, "cases": hand}, target, limits), hands))
+        outcomes = list(pool.map(compile_hand, hands))
     return _joined(outcomes, [name for name, _ in cases])
 
 
