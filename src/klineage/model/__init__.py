@@ -5,6 +5,7 @@ from .device import DEFAULT_TARGET, TARGETS, Target, target
 from .kernel import Kernel
 from .lineage import Effect, EffectSign, Lineage, Refusal, Step, WalkEnd
 from .skill import Precondition, Risk, Skill, SkillStatus, Standing
+from .spend import Spent
 from .surface import Site, SiteKind
 from .task import Case, CaseRole, Param, TaskInfo, Tolerance, Work
 from .verdict import (
@@ -24,6 +25,6 @@ __all__ = [
     "DEFAULT_TARGET", "TARGETS", "Case", "CaseResult", "CaseRole", "CaseTime", "Effect", "EffectSign",
     "Environment", "Figure", "Frozen", "Kernel", "LaunchReport", "LaunchTime", "Lineage", "ModelTerm",
     "Occupancy", "Param", "Precondition", "Provenance", "Refusal", "Risk", "Site", "SiteKind", "Skill",
-    "SkillStatus", "Standing", "Status", "Step", "Target", "TaskInfo", "Tolerance", "Traffic", "Verdict",
+    "SkillStatus", "Spent", "Standing", "Status", "Step", "Target", "TaskInfo", "Tolerance", "Traffic", "Verdict",
     "WalkEnd", "Work", "content_hash", "json_hash", "measured", "modelled", "target", "unavailable",
 ]  # fmt: skip

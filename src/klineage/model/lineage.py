@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from .base import Frozen, Provenance
+from .spend import Spent
 from .surface import Site
 
 
@@ -46,7 +47,7 @@ class Refusal(Frozen):
     kernel: str  # id of the kernel it was tried on
     site: str
     reason: str
-    kind: Literal["dependency", "risk", "unsupported", "not_simpler", "no_inverse"]
+    kind: Literal["dependency", "risk", "unsupported", "not_simpler", "no_inverse", "unusable"]
     verdict: str | None = None
 
 
@@ -87,6 +88,8 @@ class WalkEnd(StrEnum):
     """Why a walk stopped."""
 
     NAIVE = "naive"  # no move applies
+    PROPOSER = "proposer"  # the proposer has nothing more, though some move still applies
+    PROPOSER_BUDGET = "proposer_budget"  # what the proposer may spend is spent
     STEP_BUDGET = "step_budget"
     GATE_BUDGET = "gate_budget"
     TIME_BUDGET = "time_budget"
@@ -113,3 +116,6 @@ class Lineage(Frozen):
     end: WalkEnd
     expert_us: float
     naive_us: float
+    proposer: str = "moves"
+    spent: tuple[Spent, ...] = ()  # when the proposer is a model
+    note: str = ""  # why the proposer stopped, when it was not the moves

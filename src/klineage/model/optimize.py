@@ -7,6 +7,7 @@ from typing import Literal
 from .base import Frozen, Provenance
 from .lineage import Lineage
 from .skill import Skill
+from .spend import Spent
 
 
 class Try(Frozen):
@@ -36,6 +37,8 @@ class OptimizeReport(Frozen):
     best_us: float
     tries: tuple[Try, ...] = ()
     end: str = ""  # why the search stopped
+    proposer: str = "moves"
+    spent: tuple[Spent, ...] = ()  # when the proposer is a model
 
     @property
     def speedup(self) -> float:

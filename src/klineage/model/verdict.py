@@ -22,6 +22,20 @@ class Status(StrEnum):
     INFRA_ERROR = "infra_error"
 
 
+class Layer(StrEnum):
+    """The part of the gate that turned a kernel away."""
+
+    POLICY = "policy"  # its text
+    COMPILE = "compile"  # the compiler, ptxas or the device's limits
+    RAISED = "raised"  # its own exception while it ran
+    LIMITS = "limits"  # its process ended early, hung, or wrote too much
+    SANITIZER = "sanitizer"  # an access out of bounds, a race
+    WATCH = "watch"  # what it did besides launching kernels: torch, inputs changed, outputs aliased, patches
+    COMPARISON = "comparison"  # form or values of its outputs
+    AGREEMENT = "agreement"  # it launched other kernels when compiled than when run
+    BENCH = "bench"  # less work at the bench shapes than the answer needs
+
+
 class Occupancy(Frozen):
     """Resident blocks per SM, resident warps over the maximum (0..1), and what limits them."""
 
@@ -168,6 +182,7 @@ class Verdict(Frozen):
     seeds: tuple[int, ...] = ()
     environment: Environment
     incumbent: str | None = None
+    layer: Layer | None = None  # what turned it away
     judge_s: float = Field(default=0.0, ge=0)
 
     def model_post_init(self, context: object, /) -> None:

@@ -1,6 +1,6 @@
 """Forward: skills matched to sites, ordered by expected effect, gated one try at a time."""
 
 from .forward import Optimizer, optimize
-from .match import Candidate, Rejected, match
+from .match import Situation, match, match_free
 
-__all__ = ["Candidate", "Optimizer", "Rejected", "match", "optimize"]
+__all__ = ["Optimizer", "Situation", "match", "match_free", "optimize"]

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from ..errors import KLineageError
 from ..gate.protocol import Judge
-from ..model import CaseRole, Kernel, Skill, Status, Verdict
+from ..model import CaseRole, Kernel, Site, Skill, Status, Verdict
 from ..model.optimize import OptimizeReport, Try
 from ..model.progress import NullProgress, Progress
+from ..propose import Candidate, Forward, Improvement, MovesProposer, Proposer, Rejected, Unusable
 from ..store.base import Store
 from ..surface.query import normal
-from .match import Candidate, Rejected, Situation, match
+from .match import Situation, match, match_free
 
 GAIN = 1.01  # a try is kept when it is at least this much faster
 VALUES_PER_SKILL = 3  # values of one skill tried at a site before another step is kept
@@ -26,7 +27,8 @@ class _Search:
     seen: set[str] = field(default_factory=set)  # normalised texts already judged
     noted: set[tuple[str, str, str]] = field(default_factory=set)
     tried: dict[tuple[str, str, int], int] = field(default_factory=dict)  # (skill, function, steps kept) -> tries
-    matched: tuple[str, list[Candidate]] | None = None  # candidates of the kernel of that id
+    # (kernel id, its candidates, skills that do not hold, skills that only a model can apply)
+    matched: tuple[str, list[Candidate], list[Rejected], list[tuple[Skill, Site]]] | None = None
     kept: int = 0
     gates: int = 0
 
@@ -34,7 +36,15 @@ class _Search:
 class Optimizer:
     """Applies skills to one task's kernel within a budget of gate runs."""
 
-    def __init__(self, judge: Judge, store: Store, skills: Sequence[Skill], progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        store: Store,
+        skills: Sequence[Skill],
+        progress: Progress | None = None,
+        proposer: Proposer | None = None,
+    ) -> None:
+        self.proposer = proposer or MovesProposer()
         self.judge = judge
         self.store = store
         self.skills = list(skills)
@@ -54,18 +64,11 @@ class Optimizer:
             )
         search = _Search(start, verdict, seen={normal(start.source)})
         self.progress.start(f"optimise {self.judge.info.name}", budget)
-        end = "no skill is left to try"
         try:
-            while True:
-                candidate = self._next(search)
-                if candidate is None:
-                    break
-                if search.gates >= budget:
-                    end = f"the budget of {budget} tries is spent"
-                    break
-                self._try(search, candidate)
+            end = self._search(search, budget)
         finally:
             self.progress.done()
+        stop = self.proposer.stop()
         return OptimizeReport(
             task=self.judge.info.name,
             target=self.judge.target.name,
@@ -75,11 +78,41 @@ class Optimizer:
             start_us=_time(verdict),
             best_us=_time(search.verdict),
             tries=tuple(search.tries),
-            end=end,
+            end=stop.reason or end,
+            proposer=self.proposer.name,
+            spent=tuple(stop.spent),
         )
 
-    def _next(self, search: _Search) -> Candidate | None:
-        """The candidate of largest expected effect not judged yet; of equals, one whose required moves are done."""
+    def _search(self, search: _Search, budget: int) -> str:
+        """Judge what the proposer gives until it has nothing more or the budget is spent; returns why it ended."""
+        while True:
+            open_ones = self._open(search)
+            if search.gates >= budget and (open_ones or self.proposer.name != MovesProposer.name):
+                return f"the budget of {budget} tries is spent"
+            given = self.proposer.improvement(self._ask(search, open_ones, budget - search.gates))
+            if given is None:
+                return "no skill is left to try"
+            if isinstance(given, Unusable):
+                self._unusable(search, given)
+            else:
+                self._try(search, given)
+
+    def _ask(self, search: _Search, open_ones: Sequence[Candidate], gates_left: int) -> Forward:
+        _, _, rejected, free = search.matched or ("", [], [], [])
+        return Forward(
+            info=self.judge.info,
+            target=self.judge.target,
+            kernel=search.kernel,
+            verdict=search.verdict,
+            candidates=open_ones,
+            rejected=rejected,
+            free=free,
+            tries=search.tries,
+            gates_left=gates_left,
+        )
+
+    def _open(self, search: _Search) -> list[Candidate]:
+        """Candidates not judged yet, largest expected effect first; of equals, one whose required moves are done."""
         info = self.judge.info
         situation = Situation(
             source=search.kernel.source,
@@ -89,9 +122,10 @@ class Optimizer:
         )
         if search.matched is None or search.matched[0] != search.kernel.id:
             candidates, rejected = match(self.skills, situation)
-            for refusal in rejected:
-                self._note(search, refusal)
-            search.matched = (search.kernel.id, candidates)
+            if self.proposer.name == MovesProposer.name:  # a model is told of them instead
+                for refusal in rejected:
+                    self._note(search, refusal)
+            search.matched = (search.kernel.id, candidates, rejected, match_free(self.skills, situation))
         candidates = search.matched[1]
         open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
         # a skill that brought nothing waits behind the others, and rests after some values until a step was kept
@@ -99,31 +133,35 @@ class Optimizer:
         open_ones = [c for c in open_ones if tries[id(c)] < VALUES_PER_SKILL]
         pending = {c.skill.move for c in open_ones if not tries[id(c)]}
         waiting = {id(c): bool(set(c.skill.requires) & pending - {c.skill.move}) for c in open_ones}
-        return min(open_ones, key=lambda c: (tries[id(c)], -c.expected, waiting[id(c)]), default=None)
+        return sorted(open_ones, key=lambda c: (tries[id(c)], -c.expected, waiting[id(c)]))
 
-    def _try(self, search: _Search, candidate: Candidate) -> None:
-        proposal = candidate.proposal
-        kernel = search.kernel.derive(proposal.source, f"skill {candidate.skill.name}")
+    def _try(self, search: _Search, given: Improvement) -> None:
+        proposal = given.proposal
+        if normal(proposal.source) in search.seen:
+            self._unusable(search, Unusable("unchanged", "this kernel was judged before"))
+            return
+        kernel = search.kernel.derive(proposal.source, f"skill {given.skill}")
         search.seen.add(normal(proposal.source))
         verdict = self.judge.judge(kernel, search.verdict)
         search.gates += 1
-        place = (*_key(candidate), search.kept)
+        place = (given.skill, proposal.site.function, search.kept)
         search.tried[place] = search.tried.get(place, 0) + 1
         before, after = _time(search.verdict), verdict.latency_us
         kept = verdict.accepted and after is not None and after * GAIN <= before
         parameters = ", ".join(f"{k}={v}" for k, v in proposal.params.items())
         if kept and after is not None:
-            reason = f"{before / after:.2f}x faster ({self.judge.mode}); expected {candidate.expected:.2f}x"
+            reason = f"{before / after:.2f}x faster ({self.judge.mode})"
+            reason += f"; expected {given.expected:.2f}x" if given.expected is not None else ""
         elif verdict.accepted or verdict.status is Status.REJECTED_SLOW:
             reason = f"no gain: {before / (after or before):.2f}x ({self.judge.mode})"
         else:
             reason = f"{verdict.status}: {verdict.reason}"
-        if candidate.unknown:
-            reason += f"; not checkable here: {'; '.join(candidate.unknown)}"
+        if given.unknown:
+            reason += f"; not checkable here: {'; '.join(given.unknown)}"
         search.tries.append(
             Try(
                 index=len(search.tries),
-                skill=candidate.skill.name,
+                skill=given.skill,
                 move=proposal.move,
                 site=f"{proposal.site.label} {parameters}".strip(),
                 decision="kept" if kept else "refused",
@@ -134,11 +172,27 @@ class Optimizer:
                 verdict=verdict.id,
             )
         )
-        self.progress.step(f"{candidate.skill.name}: {reason}")
+        self.progress.step(f"{given.skill}: {reason}")
         self.store.put_kernel(kernel)
         if kept:
             search.kernel, search.verdict = kernel, verdict
             search.kept += 1
+
+    def _unusable(self, search: _Search, answer: Unusable) -> None:
+        """Record an answer that gave no kernel to judge; costs no gate run."""
+        reason = f"{answer.outcome}: {answer.reason}"
+        search.tries.append(
+            Try(
+                index=len(search.tries),
+                skill=self.proposer.name,
+                move="",
+                site="",
+                decision="refused",
+                reason=reason,
+                before_us=_time(search.verdict),
+            )
+        )
+        self.progress.note(reason)
 
     def _note(self, search: _Search, refusal: Rejected) -> None:
         """Record once why a skill was not even tried; costs no gate run."""
@@ -166,9 +220,10 @@ def optimize(
     skills: Sequence[Skill],
     budget: int = 10,
     progress: Progress | None = None,
+    proposer: Proposer | None = None,
 ) -> OptimizeReport:
     """Apply ``skills`` to ``start`` within ``budget`` gate runs; the result is never worse than the start."""
-    return Optimizer(judge, store, skills, progress).run(start, budget)
+    return Optimizer(judge, store, skills, progress, proposer).run(start, budget)
 
 
 def _key(candidate: Candidate) -> tuple[str, str]:

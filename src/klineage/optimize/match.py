@@ -6,28 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import KernelError, KLineageError
-from ..model import Case, LaunchReport, Skill, SkillStatus, Target
+from ..model import Case, LaunchReport, Site, SiteKind, Skill, SkillStatus, Target
 from ..moves import Context, Proposal, Unsupported, family, holds, kernel_of, move
-from ..surface import Module
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A skill at a site with one set of parameter values."""
-
-    skill: Skill
-    proposal: Proposal
-    expected: float  # speedup
-    unknown: tuple[str, ...] = ()  # preconditions that could not be told
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A skill that does not apply, and why."""
-
-    skill: Skill
-    site: str
-    reason: str
+from ..propose import Candidate, Rejected
+from ..propose.cached import is_free
+from ..surface import Module, sites
 
 
 @dataclass(frozen=True)
@@ -59,6 +42,10 @@ def match(skills: Sequence[Skill], situation: Situation) -> tuple[list[Candidate
 def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[Candidate], list[Rejected]]:
     candidates: list[Candidate] = []
     rejected: list[Rejected] = []
+    if is_free(skill.move):
+        return [], [
+            Rejected(skill, s.label, "no move writes it: a model must (--model)") for s in _free_sites(skill, module)
+        ]
     try:
         proposals = list(move(skill.move).materialize(module, skill.carriers))
     except KernelError as error:
@@ -76,7 +63,7 @@ def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[
             continue
         broken, unknown = _conditions(skill, module, proposal, situation)
         if broken:
-            rejected.append(Rejected(skill, proposal.site.label, f"does not hold: {'; '.join(broken)}"))
+            rejected.append(_lacking(skill, proposal.site.label, broken))
         else:
             candidates.append(Candidate(skill, proposal, skill.expected_speedup, tuple(unknown)))
     return candidates, rejected
@@ -99,3 +86,28 @@ def _conditions(skill: Skill, module: Module, proposal: Proposal, situation: Sit
         elif not all(told):
             broken.append(precondition.statement)
     return broken, unknown
+
+
+def _lacking(skill: Skill, site: str, broken: Sequence[str]) -> Rejected:
+    return Rejected(skill, site, f"does not hold: {'; '.join(broken)}", tuple(broken))
+
+
+def _free_sites(skill: Skill, module: Module) -> list[Site]:
+    """Kernels of the skill's family: where a skill that no move writes is anchored."""
+    families = {a.removeprefix("family:") for a in skill.anchors if a.startswith("family:")}
+    kernels = [s for s in sites(module) if s.kind is SiteKind.KERNEL and s.function in module.kernels]
+    return [s for s in kernels if not families or family(module, s.function) in families]
+
+
+def match_free(skills: Sequence[Skill], situation: Situation) -> list[tuple[Skill, Site]]:
+    """Skills whose materialiser is a model, at each kernel where none of their preconditions is broken."""
+    module = Module.parse(situation.source)
+    found: list[tuple[Skill, Site]] = []
+    for skill in skills:
+        if not is_free(skill.move) or skill.status is SkillStatus.DEMOTED:
+            continue
+        for site in _free_sites(skill, module):
+            proposal = Proposal(skill.move, "materialize", site, situation.source)
+            if not _conditions(skill, module, proposal, situation)[0]:
+                found.append((skill, site))
+    return found

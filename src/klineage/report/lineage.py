@@ -12,6 +12,8 @@ from .figures import effect_style, effect_text, time_text
 
 ENDS = {
     WalkEnd.NAIVE: "the naive end: no move applies",
+    WalkEnd.PROPOSER: "the proposer has nothing more: not the naive end",
+    WalkEnd.PROPOSER_BUDGET: "stopped by the proposer's budget: not the naive end",
     WalkEnd.STEP_BUDGET: "stopped by the step budget: not the naive end",
     WalkEnd.GATE_BUDGET: "stopped by the gate budget: not the naive end",
     WalkEnd.TIME_BUDGET: "stopped by the time budget: not the naive end",

@@ -11,12 +11,15 @@ from ..gate.protocol import Judge
 from ..model import Effect, Kernel, Lineage, Refusal, Status, Step, Verdict, WalkEnd
 from ..model.progress import NullProgress, Progress
 from ..moves import Proposal, Unsupported
+from ..propose import Backward, Invert, MovesProposer, Proposer, Unusable
+from ..propose.cached import amounts, is_free, normalised
+from ..propose.free import simpler as is_simpler
+from ..propose.protocol import Stop
 from ..store.base import Store
 from .dag import commutation_edges
 from .inverse import WITHIN, rederive
-from .propose import amounts, normalised, simplifications, walk_order
 
-RefusalKind = Literal["dependency", "risk", "unsupported", "not_simpler", "no_inverse"]
+RefusalKind = Literal["dependency", "risk", "unsupported", "not_simpler", "no_inverse", "unusable"]
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,21 @@ class _State:
     refusals: list[Refusal] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
     gates: int = 0
+    stop: Stop = field(default_factory=Stop)
 
 
 class Walker:
     """One walk. ``run`` may be stopped with Ctrl-C: verdicts are in the store, so a second run resumes for free."""
 
-    def __init__(self, judge: Judge, store: Store, budget: WalkBudget, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        store: Store,
+        budget: WalkBudget,
+        progress: Progress | None = None,
+        proposer: Proposer | None = None,
+    ) -> None:
+        self.proposer = proposer or MovesProposer()
         self.judge = judge
         self.store = store
         self.budget = budget
@@ -84,7 +96,14 @@ class Walker:
             if isinstance(taken, WalkEnd):
                 return taken
             if not taken:
-                return WalkEnd.NAIVE
+                return self._end(state)
+
+    def _end(self, state: _State) -> WalkEnd:
+        """Why nothing was taken. Only where no move applies is a model's end the naive one."""
+        state.stop = self.proposer.stop()
+        if self.proposer.name == MovesProposer.name or not any(amounts(state.kernel.source)):
+            return WalkEnd.NAIVE
+        return WalkEnd.PROPOSER_BUDGET if state.stop.budget else WalkEnd.PROPOSER
 
     def _spent(self, state: _State) -> WalkEnd | None:
         if len(state.steps) >= self.budget.steps:
@@ -96,16 +115,23 @@ class Walker:
         return None
 
     def _one_step(self, state: _State) -> bool | WalkEnd:
-        """Take the first acceptable simplification; those that failed before come last."""
-        proposals = self._proposals(state)
-        for proposal in proposals:
+        """Take the first acceptable simplification that the proposer gives."""
+        for proposal in self.proposer.simplifications(self._ask(state)):
+            if isinstance(proposal, Unsupported):
+                site = proposal.site.label if proposal.site else ""
+                self._note_refusal(state, proposal.move, site, "unsupported", proposal.reason, None)
+                continue
+            if isinstance(proposal, Unusable):
+                self._note_refusal(state, "", "", "unusable", f"{proposal.outcome}: {proposal.reason}", None)
+                self.progress.step(f"no kernel in the answer: {proposal.outcome}")
+                continue
             spent = self._spent(state)
             if spent is not None:
                 return spent
             candidate = state.kernel.derive(proposal.source, f"simplify {proposal.move}")
             if normalised(candidate.source) in {normalised(s) for s in state.sources.values()}:
                 continue
-            if not amounts(candidate.source) < amounts(state.kernel.source):
+            if not is_simpler(candidate.source, state.kernel.source, free=is_free(proposal.move)):
                 self._refuse(state, proposal, "not_simpler", "the surface does not become simpler", None)
                 continue
             verdict = self.judge.judge(candidate)
@@ -118,19 +144,16 @@ class Walker:
             return True
         return False
 
-    def _proposals(self, state: _State) -> list[Proposal]:
-        fresh: list[Proposal] = []
-        retried: list[Proposal] = []
-        for move in walk_order():
-            for found in simplifications(move.name, state.kernel.source):
-                if isinstance(found, Unsupported):
-                    site = found.site.label if found.site else ""
-                    self._note_refusal(state, move.name, site, "unsupported", found.reason, None)
-                elif (move.name, found.site.function) in state.failed:
-                    retried.append(found)
-                else:
-                    fresh.append(found)
-        return [*fresh, *retried]
+    def _ask(self, state: _State) -> Backward:
+        return Backward(
+            info=self.judge.info,
+            target=self.judge.target,
+            kernel=state.kernel,
+            verdict=state.verdict,
+            steps=state.steps,
+            refusals=state.refusals,
+            failed=frozenset(state.failed),
+        )
 
     def _refuse(self, state: _State, proposal: Proposal, kind: RefusalKind, reason: str, verdict: str | None) -> None:
         refusal = self._note_refusal(state, proposal.move, proposal.site.label, kind, reason, verdict)
@@ -149,7 +172,7 @@ class Walker:
 
     def _accept(self, state: _State, proposal: Proposal, simpler: Kernel, verdict: Verdict) -> None:
         optimised_us, simpler_us = _time(state.verdict), _time(verdict)
-        inverse = rederive(self.judge, proposal.move, proposal.site.function, simpler, optimised_us)
+        inverse = rederive(self.judge, self.proposer, self._invert(proposal, simpler, simpler_us, optimised_us))
         state.gates += inverse.tried
         within = inverse.ratio is not None and inverse.ratio * WITHIN >= 1.0
         step = Step(
@@ -167,6 +190,7 @@ class Walker:
             inverse_verdict=inverse.verdict.id if inverse.verdict else None,
             inverse_ratio=inverse.ratio,
             skill_refused="" if within else inverse.reason,
+            proposer=self.proposer.name,
         )
         self.store.put_kernel(simpler)
         if inverse.kernel is not None:
@@ -177,6 +201,18 @@ class Walker:
         state.kernel, state.verdict = simpler, verdict
         state.sources[simpler.id] = simpler.source
         self.progress.step(f"{proposal.move}: {simpler_us / optimised_us:.2f}x without it ({self.judge.mode})")
+
+    def _invert(self, proposal: Proposal, simpler: Kernel, simpler_us: float, optimised_us: float) -> Invert:
+        return Invert(
+            info=self.judge.info,
+            target=self.judge.target,
+            move=proposal.move,
+            intent=_intent(proposal),
+            function=proposal.site.function,
+            simpler=simpler,
+            simpler_us=simpler_us,
+            optimised_us=optimised_us,
+        )
 
     def _settle_dependencies(self, state: _State, proposal: Proposal) -> None:
         """A simplification that failed earlier and passes now was a dependency, whatever it looked like then."""
@@ -191,6 +227,8 @@ class Walker:
 
     def _lineage(self, expert: Kernel, verdict: Verdict, state: _State, end: WalkEnd) -> Lineage:
         edges = commutation_edges(state.steps, state.sources) if end is not WalkEnd.INTERRUPTED else ()
+        last = self.proposer.stop()
+        reason = state.stop.reason or last.reason
         return Lineage(
             task=self.judge.info.name,
             task_id=self.judge.info.id,
@@ -205,6 +243,9 @@ class Walker:
             end=end,
             expert_us=_time(verdict),
             naive_us=_time(state.verdict),
+            proposer=self.proposer.name,
+            spent=(*state.stop.spent, *last.spent),
+            note=reason,
         )
 
 
@@ -214,9 +255,10 @@ def walk(
     expert: Kernel,
     budget: WalkBudget | None = None,
     progress: Progress | None = None,
+    proposer: Proposer | None = None,
 ) -> Lineage:
-    """Walk ``expert`` backward with the judge; the lineage is kept in the store."""
-    return Walker(judge, store, budget or WalkBudget(), progress).run(expert)
+    """Walk ``expert`` backward with the judge; the lineage is kept in the store. Without a proposer: the moves."""
+    return Walker(judge, store, budget or WalkBudget(), progress, proposer).run(expert)
 
 
 def effects(optimised: Verdict, simpler: Verdict) -> tuple[Effect, ...]:
@@ -248,4 +290,4 @@ def _time(verdict: Verdict) -> float:
 def _intent(proposal: Proposal) -> str:
     from ..moves import move
 
-    return move(proposal.move).title
+    return (proposal.note or proposal.move) if is_free(proposal.move) else move(proposal.move).title

@@ -8,7 +8,7 @@ import networkx as nx
 
 from ..model import Step
 from ..moves import Proposal
-from .propose import normalised, simplifications
+from ..propose.cached import normalised, simplifications
 
 
 def apply_step(step: Step, source: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..gate.protocol import Judge
 from ..model import Kernel, Verdict
 from ..moves import Proposal
-from .propose import materialisations
+from ..propose import Invert, Proposer
 
 WITHIN = 1.02  # the re-derived kernel may be this much slower than the optimised side
 MAX_CANDIDATES = 12
@@ -25,31 +25,36 @@ class Inverse:
     tried: int
 
 
-def rederive(judge: Judge, move: str, function: str, simpler: Kernel, optimised_us: float) -> Inverse:
-    """Try the move's materialisations of ``simpler`` in the move's own order until one comes within 2%.
+def rederive(judge: Judge, proposer: Proposer, ask: Invert) -> Inverse:
+    """Try the proposer's inverses of ``ask.simpler`` in its own order until one comes within 2%.
 
     Only the optimised side's *time* is known here, never its text.
     """
-    candidates = [p for p in materialisations(move, simpler.source) if isinstance(p, Proposal)]
-    candidates.sort(key=lambda p: p.site.function != function)  # same function first, else the move's order
-    if not candidates:
-        refused = [p.reason for p in materialisations(move, simpler.source) if not isinstance(p, Proposal)]
-        return Inverse(None, None, None, None, refused[0] if refused else "the move finds no site for its inverse", 0)
     best = Inverse(None, None, None, None, "", 0)
     failures: list[str] = []
-    for count, proposal in enumerate(candidates[:MAX_CANDIDATES], start=1):
-        kernel = simpler.derive(proposal.source, f"materialize {move}")
+    refused: list[str] = []
+    count = 0
+    for proposal in proposer.inverses(replace(ask, failures=failures)):
+        if not isinstance(proposal, Proposal):
+            refused.append(proposal.reason)
+            continue
+        if count == MAX_CANDIDATES:
+            break
+        count += 1
+        kernel = ask.simpler.derive(proposal.source, f"materialize {ask.move}")
         verdict = judge.judge(kernel)
         time_us = verdict.latency_us
         if not verdict.accepted or time_us is None:
             failures.append(f"{verdict.status}: {verdict.reason}")
             continue
-        ratio = optimised_us / time_us
+        ratio = ask.optimised_us / time_us
         if best.ratio is None or ratio > best.ratio:
             best = Inverse(proposal, kernel, verdict, ratio, "", count)
-        if time_us <= optimised_us * WITHIN:
+        if time_us <= ask.optimised_us * WITHIN:
             return best
+        failures.append(f"accepted, but reaches only {ratio:.1%} of the wanted speed")
+    if not count:
+        return replace(best, reason=refused[0] if refused else "the move finds no site for its inverse")
     if best.ratio is None:
-        return Inverse(None, None, None, None, f"no candidate was accepted ({failures[0]})", len(candidates))
-    reason = f"the best of {min(len(candidates), MAX_CANDIDATES)} re-derived kernels reaches {best.ratio:.1%}"
-    return Inverse(best.proposal, best.kernel, best.verdict, best.ratio, reason, best.tried)
+        return replace(best, reason=f"no candidate was accepted ({failures[0]})", tried=count)
+    return replace(best, reason=f"the best of {count} re-derived kernels reaches {best.ratio:.1%}")

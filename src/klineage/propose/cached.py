@@ -11,6 +11,7 @@ from ..surface import Module
 from ..surface.query import normal
 
 NORMALISED_LIMIT = 4096
+FREE = "free:"  # prefix of the names of free moves
 
 
 @lru_cache(maxsize=NORMALISED_LIMIT)
@@ -19,15 +20,24 @@ def normalised(source: str) -> str:
     return normal(source)
 
 
+def is_free(move_name: str) -> bool:
+    """True for an intent outside the vocabulary (see ``klineage.propose.free``): it has no code of its own."""
+    return move_name.startswith(FREE)
+
+
 @lru_cache(maxsize=NORMALISED_LIMIT)
 def simplifications(move_name: str, source: str) -> tuple[Proposal | Unsupported, ...]:
     """All a move proposes to simplify in a module; edits that do not parse count as unsupported."""
+    if is_free(move_name):
+        return ()
     return _collect(move(move_name), lambda m: m.simplify(Module.parse(source)), "simplify")
 
 
 @lru_cache(maxsize=NORMALISED_LIMIT)
 def materialisations(move_name: str, source: str) -> tuple[Proposal | Unsupported, ...]:
     """All a move proposes to put in, from this text alone."""
+    if is_free(move_name):
+        return ()
     return _collect(move(move_name), lambda m: m.materialize(Module.parse(source)), "materialize")
 
 
