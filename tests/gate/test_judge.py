@@ -85,7 +85,7 @@ def test_honest_kernel_is_accepted_with_evidence(judge):
     verdict = judge.judge(Kernel(source=HONEST))
     assert verdict.status is Status.ACCEPTED, verdict.reason
     assert verdict.mode is Provenance.MODELLED
-    assert {c.case for c in verdict.cases} == {"odd", "tail"}
+    assert {c.case for c in verdict.cases} == {"odd", "tail", "odd-again", "tail-again"}
     assert verdict.launches[0].registers > 0 and verdict.launches[0].sass["total"] > 0
     assert verdict.times[0].latency.value > 0 and verdict.times[0].launches[0].terms
     moved = verdict.traffic[0]

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..model import Case, CaseResult, Kernel, Status, Target
+from ..model import Case, CaseResult, Kernel, LaunchReport, Status, Target
+from ..model.verdict import Layer
 from ..task import Task, compare
+from .twins import SUFFIX, twins_of
 from .workers import JobResult, Zygote
 
 RUN_JOB = "klineage.gate.interpreter.jobs:run_job"
@@ -18,68 +20,149 @@ _OUTCOMES = {
     "output_cap": (Status.REJECTED_HACK, "flooded its output"),
     "killed": (Status.REJECTED_NUMERIC, "crashed its process"),
     "error": (Status.INFRA_ERROR, "the job itself failed"),  # the job catches what a candidate raises
+    "malformed": (Status.REJECTED_HACK, "forged its answer"),
 }
+_FAULTS = {"out_of_bounds", "write_race", "read_race"}
+_FIELDS = {
+    "error": (str, type(None)), "kind": (str, type(None)), "outputs": list, "modified": list, "aliases": list,
+    "launches": int, "kernels": list, "torch_ops": list, "unaccounted": list, "grids": list, "scalars": int,
+    "threads": int,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Correctness:
-    """Results by case; ``status`` is None when every case passed."""
+    """Results by case; ``status`` is None when every case passed. ``kernels``: names launched, by case."""
 
     status: Status | None
     reason: str
     cases: tuple[CaseResult, ...]
+    layer: Layer | None = None
+    kernels: Mapping[str, tuple[str, ...]] | None = None
 
 
-def check_correctness(worker: Zygote, task: Task, kernel: Kernel, cases: Sequence[Case], target: Target) -> Correctness:
-    """Run every case in one child and compare. Expected values never leave the parent."""
+class _Refused(Exception):
+    """What is wrong with one case's answer."""
+
+    def __init__(self, status: Status, layer: Layer, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.layer, self.reason = status, layer, reason
+
+
+def check_correctness(
+    worker: Zygote,
+    task: Task,
+    kernel: Kernel,
+    cases: Sequence[Case],
+    target: Target,
+    configs: Mapping[str, Sequence[str | None]] | None = None,
+) -> Correctness:
+    """Run every case in one child, two of them twice with other values, and compare.
+
+    Expected values never leave the parent. ``configs``: for each case the configurations that tuning chose, by launch.
+    """
+    again, twins = twins_of(task, cases)
+    asked = [*((task, c) for c in cases), *((again, c) for c in twins)]
     payload = {
         "source": kernel.source,
         "entry": kernel.entry,
         "target": target.name,
-        "cases": [{"name": c.name, "inputs": list(task.make_inputs(c))} for c in cases],
+        "cases": [
+            {
+                "name": c.name,
+                "inputs": list(owner.make_inputs(c)),
+                "again": c.name.removesuffix(SUFFIX) if owner is again else "",
+                "configs": list((configs or {}).get(c.name, ())),
+            }
+            for owner, c in asked
+        ],
     }
     result = worker.run(RUN_JOB, payload)
-    if result.value is None:
+    answers = _answers(result, [c.name for _, c in asked])
+    if answers is None:
         return _failed_job(result, cases)
-    found = result.value.get("cases")
-    answers: list[Mapping[str, Any]] = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
-    if len(answers) != len(cases):
-        return _all_failed(Status.REJECTED_HACK, "answered for other cases than those asked", cases)
+    return _judged(asked, answers, cast(dict[str, Any], result.value).get("tampered"))
+
+
+def _answers(result: JobResult, names: list[str]) -> dict[str, Mapping[str, Any]] | None:
+    """Answers by case, or None when they are not what was asked for."""
+    found = result.value.get("cases") if result.value is not None else None
+    if not isinstance(found, list):
+        return None
+    answers = cast(list[Any], found)
+    if not all(isinstance(a, dict) for a in answers) or [a.get("name") for a in answers] != names:
+        return None
+    if not all(isinstance(a.get(k), kind) for a in answers for k, kind in _FIELDS.items()):
+        return None
+    return dict(zip(names, answers, strict=True))
+
+
+def _judged(asked: Sequence[tuple[Task, Case]], answers: Mapping[str, Mapping[str, Any]], tampered: Any) -> Correctness:
     results: list[CaseResult] = []
-    for case, answer in zip(cases, answers, strict=True):
-        status, judged = _judge_case(task, case, answer)
-        results.append(judged)
-        if status is not None:
-            return Correctness(status, f"case {case.name}: {judged.reason}", tuple(results))
-    return Correctness(None, "", tuple(results))
+
+    def refused(case: str, error: _Refused) -> Correctness:
+        if not results or results[-1].passed:
+            results.append(CaseResult(case=case, passed=False, reason=error.reason))
+        return Correctness(error.status, f"case {case}: {error.reason}", tuple(results), error.layer)
+
+    for task, case in asked:
+        answer = answers[case.name]
+        try:
+            _refuse_means(task, answer)
+            results.append(compare(task, case, answer["outputs"]))
+            if not results[-1].passed:
+                raise _Refused(Status.REJECTED_NUMERIC, Layer.COMPARISON, results[-1].reason)
+            if case.name.endswith(SUFFIX) and answer["scalars"] != answers[case.name.removesuffix(SUFFIX)]["scalars"]:
+                reason = "it launches otherwise for other values of the same shape"
+                raise _Refused(Status.REJECTED_HACK, Layer.AGREEMENT, reason)
+        except _Refused as error:
+            return refused(case.name, error)
+    if not isinstance(tampered, list) or tampered:
+        changed = ", ".join(map(str, cast(list[Any], tampered)[:3])) if isinstance(tampered, list) else "its report"
+        return refused(asked[-1][1].name, _Refused(Status.REJECTED_HACK, Layer.WATCH, f"it changed {changed}"))
+    kernels = {name: tuple(map(str, answer["kernels"])) for name, answer in answers.items()}
+    return Correctness(None, "", tuple(results), None, kernels)
 
 
-def _judge_case(task: Task, case: Case, answer: Mapping[str, Any]) -> tuple[Status | None, CaseResult]:
-    def failed(status: Status, reason: str) -> tuple[Status, CaseResult]:
-        return status, CaseResult(case=case.name, passed=False, reason=reason)
+def agreeing(correctness: Correctness, compiled: Mapping[str, Sequence[LaunchReport]]) -> Correctness:
+    """The same results, or a refusal when the kernels run in some case are not those compiled for it."""
+    for name, ran in (correctness.kernels or {}).items():
+        asked = compiled.get(name)
+        if asked is not None and tuple(r.kernel for r in asked) != ran:
+            reason = f"case {name}: it launched {_names(ran)}, but {_names([r.kernel for r in asked])} when compiled"
+            return Correctness(Status.REJECTED_HACK, reason, correctness.cases, Layer.AGREEMENT)
+    return correctness
 
-    error = answer.get("error")
-    if error:
-        return failed(Status.REJECTED_NUMERIC, str(error))
-    if not answer.get("launches"):
-        return failed(Status.REJECTED_HACK, "no kernel was launched: the answer was made without one")
-    changed = [i for i in answer.get("modified", ()) if i not in task.info.in_place]
+
+def _names(kernels: Sequence[str]) -> str:
+    return ", ".join(kernels[:4]) + (" ..." if len(kernels) > 4 else "") if kernels else "nothing"
+
+
+def _refuse_means(task: Task, answer: Mapping[str, Any]) -> None:
+    """Refuse an answer for how it was come by, whatever its values. Raises _Refused."""
+    hack, watch = Status.REJECTED_HACK, Layer.WATCH
+    if answer["error"]:
+        fault = answer["kind"] in _FAULTS
+        raise _Refused(Status.REJECTED_NUMERIC, Layer.SANITIZER if fault else Layer.RAISED, str(answer["error"])[:500])
+    if answer["launches"] < 1:
+        raise _Refused(hack, watch, "no kernel was launched: the answer was made without one")
+    if answer["threads"] > 0:
+        raise _Refused(hack, watch, "it left a thread running")
+    changed = [i for i in answer["modified"] if i not in task.info.in_place]
     if changed:
-        return failed(Status.REJECTED_HACK, f"input {changed[0]} was modified and the task is not in place")
-    aliased = [pair for pair in answer.get("aliases", ()) if pair[1] not in task.info.in_place]
+        raise _Refused(hack, watch, f"input {changed[0]} was modified and the task is not in place")
+    aliased = [pair for pair in answer["aliases"] if pair[1] not in task.info.in_place]
     if aliased:
-        return failed(Status.REJECTED_HACK, f"output {aliased[0][0]} shares memory with input {aliased[0][1]}")
-    if answer.get("torch_ops"):
-        return failed(Status.REJECTED_HACK, f"computes with torch: {', '.join(answer['torch_ops'][:3])}")
-    judged = compare(task, case, answer["outputs"])
-    return (None if judged.passed else Status.REJECTED_NUMERIC), judged
+        raise _Refused(hack, watch, f"output {aliased[0][0]} shares memory with input {aliased[0][1]}")
+    if answer["torch_ops"]:
+        raise _Refused(hack, watch, f"computes with torch: {', '.join(map(str, answer['torch_ops'][:3]))}")
+    if answer["unaccounted"]:
+        raise _Refused(hack, watch, str(answer["unaccounted"][0]))
 
 
 def _failed_job(result: JobResult, cases: Sequence[Case]) -> Correctness:
-    status, what = _OUTCOMES[result.outcome]
+    forged = result.value is not None or result.error.startswith("malformed answer")
+    status, what = _OUTCOMES["malformed" if forged else result.outcome]
     reason = f"{what}: {result.error}" if result.error else what
-    return _all_failed(status, reason, cases)
-
-
-def _all_failed(status: Status, reason: str, cases: Sequence[Case]) -> Correctness:
-    return Correctness(status, reason, tuple(CaseResult(case=c.name, passed=False, reason=reason) for c in cases))
+    failed = tuple(CaseResult(case=c.name, passed=False, reason=reason) for c in cases)
+    return Correctness(status, reason, failed, Layer.LIMITS)

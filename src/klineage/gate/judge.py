@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -25,10 +25,12 @@ from ..model import (
     Verdict,
     json_hash,
 )
+from ..model.verdict import Layer
 from ..surface.query import normal
 from ..task import Task
+from .bench import missing_work
 from .compile import CompileOutcome, compile_kernel
-from .correctness import Correctness, check_correctness
+from .correctness import Correctness, agreeing, check_correctness
 from .environment import modelled_environment
 from .interpreter.blind_spots import BLIND_SPOTS
 from .policy import check_policy
@@ -60,6 +62,7 @@ class _Judgement:
     times: tuple[CaseTime, ...] = ()
     launches: tuple[LaunchReport, ...] = ()
     traffic: tuple[Traffic, ...] = ()
+    layer: Layer | None = None
 
 
 class Gate:
@@ -143,6 +146,13 @@ class TaskGate:
         self.gate.store.put_verdict(verdict)
         return verdict
 
+    def examine(self, kernel: Kernel, *, policed: bool = True) -> Verdict:
+        """A fresh judgement that is neither looked up nor kept; ``policed=False`` leaves the static policy out, to
+        show what the rest of the gate makes of a kernel."""
+        started = time.monotonic()
+        judgement = self._judgement(kernel, self.info.with_role(CaseRole.CHECK), policed)
+        return self._verdict(kernel, judgement, self.info.cases, time.monotonic() - started)
+
     def profile(self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None) -> list[Profile]:
         """(time, launches, reason when there is no time) per case, for any target; no correctness."""
         return [self._profile(kernel, case, target or self.target) for case in cases]
@@ -167,21 +177,42 @@ class TaskGate:
             self._by_text[text] = known
         return known
 
-    def _judgement(self, kernel: Kernel, checks: Sequence[Case]) -> _Judgement:
-        findings = check_policy(kernel.source)
+    def _judgement(self, kernel: Kernel, checks: Sequence[Case], policed: bool = True) -> _Judgement:
+        findings = check_policy(kernel.source) if policed else []
         if findings:
-            return _Judgement(Status.REJECTED_POLICY, "; ".join(str(f) for f in findings[:3]))
+            reason = "; ".join(str(f) for f in findings[:3])
+            return _Judgement(Status.REJECTED_POLICY, reason, layer=Layer.POLICY)
         bench = self.info.with_role(CaseRole.BENCH)
-        checking = self.gate.pool.submit(self._correctness, kernel, checks)
+        tuned = "autotune" in kernel.source  # then what is checked must be the configurations that are timed
+        checking = None if tuned else self.gate.pool.submit(self._correctness, kernel, checks)
         compiled = self._compile(kernel, [*checks, *bench], self.target)
         if not compiled.ok:
-            checking.cancel()
-            return _Judgement(Status.REJECTED_COMPILE, compiled.reason)
-        correctness = checking.result()
+            if checking is not None:
+                checking.cancel()
+            return _Judgement(Status.REJECTED_COMPILE, compiled.reason, layer=Layer.COMPILE)
+        correctness = checking.result() if checking else self._tuned_correctness(kernel, checks, bench, compiled)
         launches = tuple(report for case in bench for report in compiled.launches.get(case.name, []))
+        if correctness.status is None:
+            correctness = agreeing(correctness, compiled.launches)
         if correctness.status is not None:
-            return _Judgement(correctness.status, correctness.reason, correctness.cases, (), launches)
+            return _Judgement(
+                correctness.status, correctness.reason, correctness.cases, (), launches, layer=correctness.layer
+            )
         return self._timed(kernel, bench, compiled, correctness, launches)
+
+    def _tuned_correctness(
+        self, kernel: Kernel, checks: Sequence[Case], bench: Sequence[Case], compiled: CompileOutcome
+    ) -> Correctness:
+        """Check an autotuned kernel under the configurations it was compiled with, those of the bench shapes too."""
+        own = {c.name: [r.config for r in compiled.launches[c.name]] for c in checks}
+        found = self._correctness(kernel, checks, own)
+        timed = [[r.config for r in compiled.launches[c.name]] for c in bench]
+        for configs in timed:
+            fitting = {name: configs for name, mine in own.items() if len(mine) == len(configs) and mine != configs}
+            if found.status is not None or not fitting:
+                continue
+            found = self._correctness(kernel, [c for c in checks if c.name in fitting], fitting)
+        return found
 
     def _timed(
         self,
@@ -198,7 +229,13 @@ class TaskGate:
                 self.gate.interpreter, self.task, kernel, case, compiled.launches[case.name], self.target
             )
             if profiled.time is None:
-                return _Judgement(Status.INCONCLUSIVE, profiled.reason, correctness.cases, (), launches)
+                return _Judgement(
+                    Status.INCONCLUSIVE, profiled.reason, correctness.cases, (), launches, layer=Layer.BENCH
+                )
+            missing = missing_work(self.task, case, profiled)
+            if missing:
+                reason = f"case {case.name}: {missing}"
+                return _Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.BENCH)
             times.append(profiled.time)
             traffic += profiled.traffic
             self._profiles[kernel.id, case.name, self.target.name] = (
@@ -238,8 +275,10 @@ class TaskGate:
         specs = [(case.name, self.task.input_specs(case)) for case in cases]
         return compile_kernel(self.gate.compiler, kernel, specs, target, jobs=self.gate.jobs)
 
-    def _correctness(self, kernel: Kernel, checks: Sequence[Case]) -> Correctness:
-        return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target)
+    def _correctness(
+        self, kernel: Kernel, checks: Sequence[Case], configs: Mapping[str, Sequence[str | None]] | None = None
+    ) -> Correctness:
+        return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target, configs)
 
     def _verdict(self, kernel: Kernel, judged: _Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
         return Verdict(
@@ -254,6 +293,7 @@ class TaskGate:
             traffic=judged.traffic,
             blind_spots=BLIND_SPOTS,
             seeds=tuple(c.seed for c in cases),
+            layer=judged.layer,
             environment=self.environment,
             judge_s=seconds,
         )

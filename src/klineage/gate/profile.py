@@ -21,6 +21,7 @@ class Profiled:
     time: CaseTime | None
     traffic: tuple[Traffic, ...]
     reason: str
+    host_bytes_written: float = 0.0  # by torch calls of the launcher
 
 
 def profile_case(

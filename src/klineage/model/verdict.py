@@ -86,6 +86,7 @@ class Traffic(Frozen):
     bytes_atomic: float = 0.0
     unique_bytes: float  # footprint of the launch (least DRAM traffic)
     unique_loaded_bytes: float | None = None  # the part of it that is loaded
+    unique_stored_bytes: float | None = None  # the part of it that is stored or updated
     program_unique_bytes: float | None = None  # distinct bytes one program loads, on average
     wave_unique_bytes: float | None = None  # distinct bytes touched by one wave of programs, when traced
     wave_blocks: int | None = None  # programs in that wave

@@ -19,13 +19,17 @@ class Choice:
     """Which configuration runs.
 
     ``named`` maps a kernel's name to meta-parameters ("BLOCK": "128") that must match; ``printed`` holds a
-    configuration as text (or None) for each launch in order, and ``launches`` counts those made.
+    configuration as text (or None) for each launch in order, and ``launches`` counts those made. With ``trials`` the
+    first launch of a tuner runs another configuration before it, as tuning does on a GPU; ``trying`` says that such a
+    run is under way.
     """
 
     index: int = 0
     printed: list[str | None] = field(default_factory=list[str | None])
     launches: int = 0
     named: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    trials: bool = False
+    trying: bool = False
 
 
 CHOICE = Choice()
@@ -56,11 +60,33 @@ def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
         meta = config.all_kwargs()
         if clash := sorted(kwargs.keys() & config.kwargs.keys()):
             raise ValueError(f"conflicting meta-parameters: {', '.join(clash)}")
+        _try_another(self, list(configs), config, args, kwargs)
         if config.pre_hook is not None:
             config.pre_hook({**self.nargs, **kwargs, **meta})
         return self.fn.run(*args, **kwargs, **meta)
     finally:
         self.nargs = None
+
+
+def _try_another(tuner: Any, configs: list[Any], chosen: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Once per tuner, a trial run before the real one, with the hooks Triton would call: a kernel that works on its
+    own output shows whether tuning spoils it."""
+    others = [c for c in configs if c is not chosen]
+    if not CHOICE.trials or not others or getattr(tuner, "_klineage_tried", False):
+        return
+    tuner._klineage_tried = True
+    CHOICE.trying = True
+    try:
+        names = {**tuner.nargs, **kwargs}
+        meta = {**names, **others[0].all_kwargs()}
+        if others[0].pre_hook is not None:
+            others[0].pre_hook(meta)
+        tuner.pre_hook(meta)
+        tuner.fn.run(*args, **kwargs, **others[0].all_kwargs())
+        tuner.post_hook(meta, exception=None)
+        tuner.pre_hook({**names, **chosen.all_kwargs()}, reset_only=True)
+    finally:
+        CHOICE.trying = False
 
 
 def patch_autotune() -> None:

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from .memory import tensors_in
+from .provenance import Ledger
+
 POISON_BYTE = 0xA5
 _FP8_NAN_BYTE = {torch.float8_e4m3fn: 0x7F, torch.float8_e5m2: 0x7F, torch.float8_e4m3fnuz: 0x80,
                  torch.float8_e5m2fnuz: 0x80}  # fmt: skip
@@ -47,6 +50,11 @@ _WHOLE_ANSWERS = frozenset(
     }
 )  # fmt: skip
 
+_SUMMARIES = frozenset({"sum", "mean", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin"})
+_READS = frozenset({"numpy", "tolist", "item", "__float__", "__array__", "__dlpack__", "__int__", "equal", "allclose"})
+_FROM_HOST = frozenset({"tensor", "as_tensor", "asarray", "frombuffer", "from_numpy", "from_file", "from_dlpack"})
+_FEW = 64  # numbers that a launcher may read from tensors or write into them itself
+
 
 def poison(tensor: torch.Tensor) -> None:
     """Fill a fresh tensor: NaN where the type has one, bytes 0xA5 otherwise."""
@@ -76,27 +84,50 @@ class HostWatch(TorchFunctionMode):
     so that computing on an input or on a copy of it is told from work on a kernel's own scratch.
     """
 
-    def __init__(self, poison_allocations: bool) -> None:
+    def __init__(self, poison_allocations: bool, ledger: Ledger | None = None) -> None:
         super().__init__()
         self._prepare = poison if poison_allocations else zero_integers
         self.calls: Counter[str] = Counter()
         self.largest: dict[str, int] = {}
         self._seen: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self._derived: dict[int, Any] = {}  # address -> storage, kept alive so that no address is used again
+        self._made: dict[int, Any] = {}  # the same of what kernels wrote
         self._suspicious: Counter[str] = Counter()
+        self._read = 0  # real numbers that the host took out of tensors
+        self.ledger = ledger
 
     def take_inputs(self, inputs: list[torch.Tensor]) -> None:
         """Name the tensors whose content the kernels, not torch, must work on."""
         for tensor in inputs:
             self.remember(tensor)
             self._follow(tensor)
+        if self.ledger:
+            self.ledger.note(t.untyped_storage() for t in inputs)
+
+    def before_launch(self, arguments: dict[str, Any]) -> None:
+        """Check the tensors that a launch is given."""
+        if self.ledger:
+            for name, value in arguments.items():
+                self.ledger.check((t.untyped_storage() for t in tensors_in((value,))), f"argument {name}")
+
+    def after_launch(self, storages: list[Any]) -> None:
+        """Take over what a launch left in the storages it could reach."""
+        if self.ledger:
+            self._made.update({storage.data_ptr(): storage for storage in self.ledger.note(storages)})
+
+    def check_outputs(self, outputs: list[torch.Tensor]) -> None:
+        """Check the tensors that the entry returned."""
+        if self.ledger:
+            for number, tensor in enumerate(outputs):
+                self.ledger.check([tensor.untyped_storage()], f"output {number}")
 
     def _follow(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         self._derived[storage.data_ptr()] = storage
 
     def suspicious(self) -> list[str]:
-        """Operators that computed with the inputs, or are the whole answer to some task; most frequent first."""
+        """Operators that computed with the inputs or with what kernels wrote, that are the whole answer to some task,
+        or that brought numbers from the host; most frequent first."""
         return [name for name, _ in self._suspicious.most_common()]
 
     def remember(self, tensor: torch.Tensor) -> None:
@@ -127,7 +158,15 @@ class HostWatch(TorchFunctionMode):
                     self._prepare(tensor)
             elif self._computed(inputs, versions, outputs, result):
                 self._record(func, name, inputs, outputs)
+            if self.ledger:
+                changed = [t for t, v in zip(inputs, versions, strict=True) if t._version != v]
+                self.ledger.note(t.untyped_storage() for t in (*self._new(inputs, outputs), *changed))
         return result
+
+    @staticmethod
+    def _new(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        held = {t.untyped_storage().data_ptr() for t in inputs}
+        return [t for t in outputs if _has_bytes(t) and t.untyped_storage().data_ptr() not in held]
 
     @staticmethod
     def _computed(inputs: list[torch.Tensor], versions: list[int], outputs: list[torch.Tensor], result: Any) -> bool:
@@ -146,16 +185,42 @@ class HostWatch(TorchFunctionMode):
         elements = max((t.numel() for t in (*inputs, *outputs)), default=0)
         self.largest[title] = max(elements, self.largest.get(title, 0))
         # integer inputs (targets, lengths, tables) are what launchers plan with: only real numbers are followed
-        derived = any(t.is_floating_point() and t.untyped_storage().data_ptr() in self._derived for t in inputs)
+        real = [t for t in inputs if t.is_floating_point()]
+        derived = any(t.untyped_storage().data_ptr() in self._derived for t in real)
+        made = any(t.untyped_storage().data_ptr() in self._made for t in real)
         if derived:
             for tensor in outputs:
                 self._follow(tensor)
-        if name not in _MOVES and ((derived and elements > 1) or name in _WHOLE_ANSWERS):
+        if made and name in _MOVES:
+            self._made.update({t.untyped_storage().data_ptr(): t.untyped_storage() for t in outputs})
+        if self._suspect(name, derived, made, real, outputs):
             self._suspicious[title] += 1
+
+    def _suspect(
+        self, name: str, derived: bool, made: bool, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+    ) -> bool:
+        read = max((t.numel() for t in inputs), default=0)
+        if name in _WHOLE_ANSWERS:
+            return True
+        if name in _FROM_HOST:
+            return any(t.is_floating_point() and t.numel() > _FEW for t in outputs)
+        if name in _READS:
+            self._read += read if derived or made else 0
+            return self._read > _FEW
+        if derived and name not in _MOVES and read > 1:
+            return True
+        if not made or name in _MOVES or read <= 1:
+            return False
+        # partial results of kernels may be summed up; anything else on them is the kernels' own work
+        return name not in _SUMMARIES or any(2 * t.numel() > read for t in outputs)
 
     def operators(self) -> list[dict[str, Any]]:
         """The record, by name: {"op", "calls", "elements"}."""
         return [{"op": n, "calls": c, "elements": self.largest[n]} for n, c in sorted(self.calls.items())]
+
+
+def _has_bytes(tensor: torch.Tensor) -> bool:
+    return not tensor.is_meta and tensor.layout is torch.strided
 
 
 def _title(func: Callable[..., Any], name: str) -> str:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import signal
 import time
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,8 @@ from .host import HostWatch
 from .memory import KernelFault
 from .module import load
 from .patch import apply
+from .provenance import Ledger
+from .tamper import TamperWatch
 from .trace_ops import Tracer, TraceTooLong, using_builder
 from .traffic import LaunchTracer
 
@@ -49,45 +53,79 @@ class _Runner:
         self._watch = watch
         self._reverse = reverse
         self.kernels: list[str] = []
+        self.grids: list[tuple[int, int, int]] = []
+        self.scalars = 1
+        self.atomics = False
         self.fault: KernelFault | None = None
 
     def launch(self, launch: Launch) -> None:
         builder = apply()
-        self.kernels.append(launch.kernel)
-        autotune.CHOICE.launches = len(self.kernels)
+        self._watch.before_launch(launch.arguments)
+        if not autotune.CHOICE.trying:
+            self.kernels.append(launch.kernel)
+            self.grids.append(launch.grid)
+            self.scalars = zlib.adler32(_scalars(launch).encode(), self.scalars)
+            autotune.CHOICE.launches = len(self.kernels)
         builder.begin_launch(launch.arguments, self._watch.known())
         try:
             with np.errstate(all="ignore"):  # masked lanes divide by zero and overflow, as they do on a GPU
                 for program in programs(launch, self._reverse):
                     run_program(builder, launch, program)
+                    self.atomics = self.atomics or builder.synchronised
         except KernelFault as fault:
             self.fault = self.fault or fault
             raise
+        finally:
+            self._watch.after_launch([buffer.storage for buffer in builder.memory.buffers])
+
+
+def _scalars(launch: Launch) -> str:
+    """What the host chose of a launch: grid and numbers."""
+    numbers = {k: v for k, v in launch.arguments.items() if isinstance(v, (int, float, str, bool, type(None)))}
+    return f"{launch.kernel} {launch.grid} {sorted(numbers.items())}"
 
 
 def run_job(payload: Payload) -> Payload:
     """Run a kernel on given inputs, every program of every launch.
 
-    ``cases``: a list of {"name", "inputs"}; ``inputs`` are tensors (their strides survive), numbers or None. Optional:
-    ``case_timeout_s``, ``reverse`` (programs last to first). Answer: {"cases": [{"name", "error" (one line or None),
-    "kind" ("exception", "out_of_bounds", "write_race", "read_race", "timeout" or None), "outputs" (tensors with their
-    strides, other values as they are), "modified" (indices of inputs that changed), "aliases" ([output, input] pairs),
-    "launches", "kernels", "torch_ops" (names: torch computed with the inputs), "scratch_ops" (all other torch work:
-    {"op", "calls", "elements"}), "wall_s"}]}.
+    ``cases``: a list of {"name", "inputs"}; ``inputs`` are tensors (their strides survive), numbers or None. A case
+    with ``again`` (an earlier case's name) finds its inputs at that case's addresses, and runs its programs last to
+    first when that case used no atomics. Optional: ``configs`` of a case, ``case_timeout_s``, ``reverse``.
+    Answer: {"cases": [{"name", "error" (one line or None), "kind" ("exception", "out_of_bounds", "write_race",
+    "read_race", "timeout" or None), "outputs" (copies with their strides, other values as they are), "modified"
+    (indices of inputs that changed), "aliases" ([output, input] pairs), "launches", "kernels", "grids", "scalars"
+    (check sum of what the host chose), "atomics", "torch_ops" (names: torch computed with the inputs, or on what
+    kernels wrote), "scratch_ops" (all other torch work: {"op", "calls", "elements"}), "unaccounted" (bytes that
+    neither kernels nor watched torch calls wrote), "threads" (left running), "wall_s"}], "tampered" (names and
+    switches of the process that the candidate changed)}.
     """
     _prepare(payload)
-    answers: list[Payload] = []
+    watch, ledger = TamperWatch(), Ledger()
     entry: Callable[..., Any] | None = None
     failure: Payload = {}
-    with PretendCuda("cpu"):
+    with PretendCuda("cpu"), HostWatch(poison_allocations=True, ledger=ledger):
         try:
             entry = load(payload["source"], payload.get("entry", "run"))
         except (Exception, KernelFault) as error:
             failure = _failure(error)
+    answers: dict[str, Payload] = {}
     for case in payload["cases"]:
-        answer = {"name": case["name"], **(_run_case(entry, case, payload) if entry is not None else failure)}
-        answers.append({**_EMPTY, **answer})
-    return {"cases": answers}
+        if entry is None:
+            answers[case["name"]] = failure
+            continue
+        first = answers.get(case.get("again", ""), {})
+        reverse = bool(payload.get("reverse")) or (bool(first) and not first.get("atomics"))
+        answers[case["name"]] = _run_case(
+            entry, {**case, "timeout_s": payload.get("case_timeout_s")}, first.pop("storages", None), ledger, reverse
+        )
+    changes = watch.changes()
+    return {
+        "cases": [
+            {**_EMPTY, "name": case["name"], **{k: v for k, v in answers[case["name"]].items() if k != "storages"}}
+            for case in payload["cases"]
+        ],
+        "tampered": changes,
+    }
 
 
 _EMPTY: Payload = {
@@ -100,6 +138,11 @@ _EMPTY: Payload = {
     "kernels": [],
     "torch_ops": [],
     "scratch_ops": [],
+    "unaccounted": [],
+    "grids": [],
+    "scalars": 0,
+    "atomics": False,
+    "threads": 0,
     "wall_s": 0.0,
 }
 
@@ -132,45 +175,70 @@ def _content(value: Any) -> torch.Tensor | None:
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).clone()
 
 
-def _run_case(entry: Callable[..., Any], case: Payload, payload: Payload) -> Payload:
-    inputs = [_own_storage(v) for v in case["inputs"]]
+def _placed(values: list[Any], storages: list[Any] | None) -> list[Any]:
+    """Inputs on storages of their own, or on those given: the same addresses, other tensors."""
+    fresh = [_own_storage(v) for v in values]
+    for number, (value, storage) in enumerate(zip(fresh, storages or (), strict=False)):
+        if isinstance(value, torch.Tensor) and storage is not None:
+            own = value.untyped_storage()
+            if storage.nbytes() == own.nbytes():
+                storage.copy_(own)
+                fresh[number] = torch.empty(0, dtype=value.dtype).set_(storage, 0, value.shape, value.stride())
+    return fresh
+
+
+def _run_case(
+    entry: Callable[..., Any], case: Payload, storages: list[Any] | None, ledger: Ledger, reverse: bool
+) -> Payload:
+    inputs = _placed(case["inputs"], storages)
     before = [_content(v) for v in inputs]
-    watch = HostWatch(poison_allocations=True)
+    watch = HostWatch(poison_allocations=True, ledger=ledger)
+    faults = len(ledger.faults)
     watch.take_inputs([v for v in inputs if isinstance(v, torch.Tensor)])
-    runner = _Runner(watch, bool(payload.get("reverse")))
-    autotune.CHOICE.launches = 0
+    runner = _Runner(watch, reverse)
+    autotune.CHOICE.launches, autotune.CHOICE.trials = 0, True
+    autotune.CHOICE.printed = list(case.get("configs") or ())
     previous = set_runner(runner)
-    started = time.perf_counter()
+    started, threads = time.perf_counter(), _threads()
     answer: Payload = {}
-    outcome: Any = None
     try:
-        with PretendCuda("cpu"), watch, _time_limit(payload.get("case_timeout_s")):
+        with PretendCuda("cpu"), watch, _time_limit(case.get("timeout_s")):
             outcome = entry(*inputs)
+        answer = _outputs(outcome, inputs, watch)
     except (Exception, KernelFault, CaseTimeout) as error:
         answer = _failure(runner.fault or error)
     finally:
         set_runner(previous)
-    if not answer and runner.fault is not None:  # the candidate caught a fault and went on
+    if "error" not in answer and runner.fault is not None:  # the candidate caught a fault and went on
         answer = _failure(runner.fault)
-    answer |= {
+    after = [_content(v) for v in inputs]
+    return {
+        **answer,
         "launches": len(runner.kernels),
         "kernels": runner.kernels,
+        "grids": [list(grid) for grid in runner.grids],
+        "scalars": runner.scalars,
+        "atomics": runner.atomics,
         "torch_ops": watch.suspicious(),
         "scratch_ops": watch.operators(),
+        "unaccounted": ledger.faults[faults:][:3],
+        "threads": _threads() - threads,
         "wall_s": time.perf_counter() - started,
+        "modified": [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if not _same(b, a)],
+        "storages": [v.untyped_storage() if isinstance(v, torch.Tensor) else None for v in inputs],
     }
-    after = [_content(v) for v in inputs]
-    answer["modified"] = [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if not _same(b, a)]
-    if "error" not in answer:
-        answer |= _outputs(outcome, inputs)
-    return answer
+
+
+def _threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def _same(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
     return before is after or (before is not None and after is not None and torch.equal(before, after))
 
 
-def _outputs(outcome: Any, inputs: list[Any]) -> Payload:
+def _outputs(outcome: Any, inputs: list[Any], watch: HostWatch) -> Payload:
+    """The outputs as they are now: copies, so that nothing still running can mend them."""
     leaves, _ = tree_flatten(outcome)
     strange = next((o for o in leaves if not isinstance(o, (torch.Tensor, int, float, bool, str, type(None)))), None)
     if strange is not None:
@@ -178,17 +246,20 @@ def _outputs(outcome: Any, inputs: list[Any]) -> Payload:
     subclass = next((o for o in leaves if isinstance(o, torch.Tensor) and type(o) is not torch.Tensor), None)
     if subclass is not None and type(subclass) is not torch.nn.Parameter:
         return {"error": f"returned a tensor of class {type(subclass).__name__}", "kind": "exception"}
+    watch.check_outputs([o for o in leaves if _occupied(o)])
     places = {v.untyped_storage().data_ptr(): i for i, v in enumerate(inputs) if _occupied(v)}
     aliases = [
         [number, places[o.untyped_storage().data_ptr()]]
         for number, o in enumerate(leaves)
         if _occupied(o) and o.untyped_storage().data_ptr() in places
     ]
-    return {"outputs": [o.detach() if isinstance(o, torch.Tensor) else o for o in leaves], "aliases": aliases}
+    return {"outputs": [_own_storage(o.detach()) if _occupied(o) else o for o in leaves], "aliases": aliases}
 
 
 def _occupied(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.untyped_storage().nbytes() > 0
+    if not isinstance(value, torch.Tensor) or value.is_meta or value.layout is not torch.strided:
+        return False
+    return value.untyped_storage().nbytes() > 0
 
 
 def _failure(error: BaseException) -> Payload:

@@ -59,6 +59,7 @@ class Tracer(Builder):
         self.counts = Counts()
         self.footprint = Footprint()
         self.loaded = Footprint()  # the part of it that is loaded; not kept while loops are cut
+        self.stored = Footprint()  # the part that is stored or updated; likewise
         self.operations = 0
         self.largest_access = 1  # lanes
         self.cut_loops = False
@@ -201,8 +202,8 @@ class Tracer(Builder):
         )
         for part, numbers in places:
             self.footprint.add(part.low, numbers, self._scale)
-            if what == "load" and not self.cut_loops:
-                self.loaded.add(part.low, numbers)
+            if not self.cut_loops:
+                (self.loaded if what == "load" else self.stored).add(part.low, numbers)
         return sectors.size
 
     # ------------------------------------------------------------------ dots, reductions, library calls

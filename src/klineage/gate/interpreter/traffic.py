@@ -38,6 +38,7 @@ class Sample:
     counts: Counts
     touched: Footprint
     loaded: Footprint
+    stored: Footprint
 
 
 class LaunchTracer:
@@ -62,6 +63,7 @@ class LaunchTracer:
         exact = len(samples) == blocks
         spreads = self._spreads([s.touched for s in samples], exact)
         loaded = self._spreads([s.loaded for s in samples], exact)
+        stored = self._spreads([s.stored for s in samples], exact)
         unique = sum(s.expected(blocks) for s in spreads.values())
         persistent = bool(counts.outer_trips > 1)
         wave_bytes, wave_blocks, waves, correction = None, None, None, 1.0
@@ -81,6 +83,7 @@ class LaunchTracer:
             update={
                 "unique_bytes": unique,
                 "unique_loaded_bytes": sum(s.expected(blocks) for s in loaded.values()),
+                "unique_stored_bytes": sum(s.expected(blocks) for s in stored.values()),
                 "program_unique_bytes": sum(s.loaded.total() for s in samples) / len(samples),
                 "wave_unique_bytes": min(wave_bytes, unique) if wave_bytes is not None else None,
                 "wave_blocks": wave_blocks,
@@ -90,9 +93,9 @@ class LaunchTracer:
 
     def _run(self, launch: Launch, program: int) -> Sample:
         tracer = self._tracer
-        tracer.footprint, tracer.loaded = Footprint(), Footprint()
+        tracer.footprint, tracer.loaded, tracer.stored = Footprint(), Footprint(), Footprint()
         run_program(tracer, launch, program)
-        return Sample(tracer.counts, tracer.footprint, tracer.loaded)
+        return Sample(tracer.counts, tracer.footprint, tracer.loaded, tracer.stored)
 
     def _spreads(self, footprints: list[Footprint], exact: bool) -> dict[int, Spread]:
         return {
