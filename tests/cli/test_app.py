@@ -54,6 +54,7 @@ def api(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "klineage.api", fake)
     monkeypatch.setattr(klineage, "api", fake, raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # the test runner sets it for its workers
     return fake
 
 
