@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from .errors import KernelError, KLineageError, TaskError
@@ -17,6 +17,8 @@ from .model import DEFAULT_TARGET, Kernel, Lineage, Skill, Verdict, target
 from .model.optimize import OptimizeReport, QuickstartReport, RecoverReport
 from .model.progress import NullProgress, Progress
 from .optimize import optimize as optimize_with
+from .propose import Proposer
+from .propose.make import ProposerChoice, make_proposer
 from .store import open_store
 from .store.base import Store
 from .task import Task, load_task
@@ -70,13 +72,15 @@ class Session:
         for name in names:
             self.gate.pool.submit(lambda n=name: self.judge(n).task.expert(self.target))
 
-    def walk(self, name: str, budget: WalkBudget | None = None) -> Lineage:
-        """Walk a task's expert backward."""
+    def walk(self, name: str, budget: WalkBudget | None = None, proposer: ProposerChoice | None = None) -> Lineage:
+        """Walk a task's expert backward; without a proposer chosen, by the moves."""
+        made = make_proposer(proposer, self.store)
         judge = self.judge(name)
         expert = judge.task.expert(self.target)
         if expert is None:
             raise TaskError(f"task {judge.task.name} names no expert", "add EXPERT to the task file")
-        return walk_with(judge, self.store, expert, budget, self.progress)
+        with closing(made):
+            return walk_with(judge, self.store, expert, budget, self.progress, made)
 
     def lineages(self, tasks: Iterable[str] | None = None) -> list[Lineage]:
         """The latest lineage of each task on this target."""
@@ -98,20 +102,37 @@ class Session:
         return [s for s in by_name.values() if without_task is None or set(s.sources) != {without_task}]
 
     def optimize(
-        self, name: str, kernel_path: str | None = None, budget: int = 10, skills: Sequence[Skill] | None = None
+        self,
+        name: str,
+        kernel_path: str | None = None,
+        budget: int = 10,
+        skills: Sequence[Skill] | None = None,
+        proposer: ProposerChoice | None = None,
     ) -> OptimizeReport:
-        """Apply skills to a task's kernel: the file given, else the task's naive start, else its expert."""
+        """Apply skills to a task's kernel: the file given, else the task's naive start, else its expert.
+
+        With a model as the proposer, skills are what it is told of; it may do without any.
+        """
+        made = make_proposer(proposer, self.store)
         judge = self.judge(name)
         start = read_kernel(kernel_path) if kernel_path else judge.task.naive() or judge.task.expert(self.target)
         if start is None:
             raise TaskError(f"task {judge.task.name} has no kernel to start from", "pass --kernel FILE")
-        return self._optimize(judge, start, budget, skills)
+        with closing(made):
+            return self._optimize(judge, start, budget, skills, made)
 
-    def _optimize(self, judge: TaskGate, start: Kernel, budget: int, skills: Sequence[Skill] | None) -> OptimizeReport:
+    def _optimize(
+        self,
+        judge: TaskGate,
+        start: Kernel,
+        budget: int,
+        skills: Sequence[Skill] | None,
+        proposer: Proposer | None = None,
+    ) -> OptimizeReport:
         known = list(skills) if skills is not None else self.skills()
-        if not known:
+        if not known and (proposer is None or proposer.name == "moves"):
             raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
-        return optimize_with(judge, self.store, start, known, budget, self.progress)
+        return optimize_with(judge, self.store, start, known, budget, self.progress, proposer)
 
     def recover(self, name: str, budget: int = 10, skills: Sequence[Skill] | None = None) -> RecoverReport:
         """From the naive end of a task's lineage back towards its expert, by skills alone.
@@ -161,11 +182,12 @@ def walk(
     store: str | Store | None = None,
     progress: Progress | None = None,
     budget: WalkBudget | None = None,
+    proposer: ProposerChoice | None = None,
     jobs: int = 2,
 ) -> Lineage:
     """Walk a task's expert backward to its naive end; verdicts and lineage are kept in the store."""
     with Session(target, store, progress, jobs) as session:
-        return session.walk(task, budget)
+        return session.walk(task, budget, proposer)
 
 
 def induce(
@@ -191,11 +213,12 @@ def optimize(
     budget: int = 10,
     skills: Sequence[Skill] | None = None,
     progress: Progress | None = None,
+    proposer: ProposerChoice | None = None,
     jobs: int = 2,
 ) -> OptimizeReport:
     """Apply skills to a kernel within a budget of gate runs."""
     with Session(target, store, progress, jobs) as session:
-        return session.optimize(task, kernel_path, budget, skills)
+        return session.optimize(task, kernel_path, budget, skills, proposer)
 
 
 def recover(

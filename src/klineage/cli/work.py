@@ -9,6 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .models import (
+    AnswerOption,
+    BaseUrlOption,
+    ExchangesOption,
+    ModelOption,
+    MoneyOption,
+    PricesOption,
+    PromptsOption,
+    ProposerOption,
+    RecordOption,
+    ReplayOption,
+    TimeoutOption,
+    TokensOption,
+    WaitOption,
+    chosen_proposer,
+)
 from .options import (
     JobsOption,
     JsonOption,
@@ -72,8 +88,25 @@ def walk(
     gates: Annotated[int | None, typer.Option("--gates", min=1, help="Most candidates to judge.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Longest time to walk.")] = None,
     refused: RefusedOption = False,
+    proposer: ProposerOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    prompts: PromptsOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
+    exchanges: ExchangesOption = 60,
+    tokens: TokensOption = None,
+    money: MoneyOption = None,
+    prices: PricesOption = None,
+    wait: WaitOption = 3600.0,
+    timeout: TimeoutOption = 180.0,
+    answer_tokens: AnswerOption = 8192,
 ) -> None:
     """Take a task's expert kernel backward, one validated simplification at a time."""
+    who = chosen_proposer(
+        proposer, model, base_url, prompts, record, replay, exchanges, tokens, money, prices, wait, timeout,
+        answer_tokens,
+    )  # fmt: skip
     chosen = choose_target(target)
     with opened(store) as evidence, _progress() as progress:
         from .. import api
@@ -82,12 +115,18 @@ def walk(
         limits = {"steps": steps, "gates": gates, "seconds": seconds}
         budget = WalkBudget(**{name: limit for name, limit in limits.items() if limit is not None})
         lineage = api.walk(
-            task, target=chosen.name, store=evidence, progress=progress, budget=budget, jobs=jobs or cores()
+            task,
+            target=chosen.name,
+            store=evidence,
+            progress=progress,
+            budget=budget,
+            proposer=who,
+            jobs=jobs or cores(),
         )
-    from ..report import lineage_tree
+    from ..report import lineage_page
     from .output import show
 
-    show(lineage, lambda: lineage_tree(lineage, refused=refused), as_json_text=json)
+    show(lineage, lambda: lineage_page(lineage, refused=refused), as_json_text=json)
 
 
 def induce(
@@ -129,8 +168,25 @@ def optimize(
     jobs: JobsOption = None,
     library: LibraryOption = None,
     out: OutOption = None,
+    proposer: ProposerOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    prompts: PromptsOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
+    exchanges: ExchangesOption = 60,
+    tokens: TokensOption = None,
+    money: MoneyOption = None,
+    prices: PricesOption = None,
+    wait: WaitOption = 3600.0,
+    timeout: TimeoutOption = 180.0,
+    answer_tokens: AnswerOption = 8192,
 ) -> None:
     """Take a kernel forward: match skills to its sites, keep what the gate accepts and is faster."""
+    who = chosen_proposer(
+        proposer, model, base_url, prompts, record, replay, exchanges, tokens, money, prices, wait, timeout,
+        answer_tokens,
+    )  # fmt: skip
     chosen = choose_target(target)
     with opened(store) as evidence, _progress() as progress:
         skills = chosen_skills(library)
@@ -144,6 +200,7 @@ def optimize(
             budget=budget,
             skills=skills,
             progress=progress,
+            proposer=who,
             jobs=jobs or cores(),
         )
         _write_kernel(evidence, report.best_kernel, out)

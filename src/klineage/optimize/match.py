@@ -52,6 +52,9 @@ def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[
         return [], [Rejected(skill, "", f"the edit was not applied: {error.message}")]
     except KLineageError as error:
         return [], [Rejected(skill, "", error.message)]
+    except Exception as error:  # kernels come from anywhere: one that a move cannot read must not end a run
+        what = f"{type(error).__name__}: {error}"
+        return [], [Rejected(skill, "", f"the move cannot read this kernel ({what})")]
     families = {a.removeprefix("family:") for a in skill.anchors if a.startswith("family:")}
     for proposal in proposals:
         site = proposal.site

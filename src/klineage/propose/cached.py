@@ -52,6 +52,10 @@ def _collect(m: Move, call, direction) -> tuple[Proposal | Unsupported, ...]:
         except KernelError as error:
             found.append(Unsupported(m.name, direction, None, f"the edit was not applied: {error.message}"))
             return tuple(found)
+        except Exception as error:  # kernels come from anywhere: one that a move cannot read must not end a run
+            what = f"{type(error).__name__}: {error}"
+            found.append(Unsupported(m.name, direction, None, f"the move cannot read this kernel ({what})"))
+            return tuple(found)
 
 
 @lru_cache(maxsize=NORMALISED_LIMIT)

@@ -128,3 +128,7 @@ class Proposer(Protocol):
     def stop(self) -> Stop:
         """Why it stopped proposing, and what it spent since the last call of this method."""
         ...
+
+    def close(self) -> None:
+        """Release what it holds (connections); it is not asked again."""
+        ...

@@ -42,3 +42,6 @@ class MovesProposer:
     def stop(self) -> Stop:
         """It stops when no move applies, and spends nothing."""
         return Stop()
+
+    def close(self) -> None:
+        """It holds nothing."""

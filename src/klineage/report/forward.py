@@ -14,6 +14,7 @@ from ..model.optimize import OptimizeReport, QuickstartReport, RecoverReport, Tr
 from .figures import time_text
 from .lineage import lineage_tree
 from .skills import skills_table
+from .spent import spent_table
 
 
 def tries_table(tries: Sequence[Try], mode: Provenance) -> Table:
@@ -39,7 +40,10 @@ def optimize_page(report: OptimizeReport) -> RenderableType:
         f"; {report.end}" if report.end else "",
     )
     kernels = Text(f"kernel {report.start_kernel} → {report.best_kernel}", style="dim")
-    return Group(head, kernels, *([tries_table(report.tries, report.mode)] if report.tries else []))
+    parts: list[RenderableType] = [tries_table(report.tries, report.mode)] if report.tries else []
+    if report.spent:
+        parts.append(spent_table(report.spent))
+    return Group(head, kernels, *parts)
 
 
 def recover_page(report: RecoverReport) -> RenderableType:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
 from ..model.lineage import Lineage, Refusal, Step, WalkEnd
 from .figures import effect_style, effect_text, time_text
+from .spent import spent_table
 
 ENDS = {
     WalkEnd.NAIVE: "the naive end: no move applies",
@@ -68,6 +70,15 @@ def lineage_tree(lineage: Lineage, *, refused: bool = False) -> Tree:
         )
     )
     return root
+
+
+def lineage_page(lineage: Lineage, *, refused: bool = False) -> RenderableType:
+    """The tree, and when a model proposed, what it cost."""
+    tree = lineage_tree(lineage, refused=refused)
+    if not lineage.spent and not lineage.note:
+        return tree
+    parts: list[RenderableType] = [tree, Text(f"proposed by {lineage.proposer}; {lineage.note}".rstrip("; "), "dim")]
+    return Group(*parts, spent_table(lineage.spent))
 
 
 def step_text(row: StepRow) -> Text:
