@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ..model import Effect, EffectSign, Kernel, Lineage, Precondition, Risk, Skill, Step
 from ..moves import family, kernel_of, move
+from ..propose.cached import is_free
+from ..propose.free import alike
 from ..surface import Module
 
 NEUTRAL = 1.02
@@ -41,8 +43,18 @@ def group(
                 others.append(step)
                 continue
             source = Source(lineage, step, optimised, simpler)
-            grouped.setdefault((step.move, source.family), []).append(source)
+            grouped.setdefault(_key(source, grouped), []).append(source)
     return grouped, others
+
+
+def _key(source: Source, grouped: dict[tuple[str, str], list[Source]]) -> tuple[str, str]:
+    """(move, family). Free moves whose intents say the same, on the same family, go by the first one's name."""
+    name, kind = source.step.move, source.family
+    if is_free(name):
+        for (other, family_of), sources in grouped.items():
+            if family_of == kind and is_free(other) and alike(sources[0].step.intent, source.step.intent):
+                return other, kind
+    return name, kind
 
 
 def induce_skill(
@@ -55,17 +67,20 @@ def induce_skill(
 ) -> Skill:
     """One skill from like steps. Effects that did harm are kept apart as negative evidence."""
     name, kind = key
-    optimisation = move(name)
+    if is_free(name):
+        intent, anchors = sources[0].step.intent, tuple(dict.fromkeys(str(s.step.site.kind) for s in sources))
+    else:
+        intent, anchors = move(name).title, tuple(str(k) for k in move(name).anchors)
     effects = [e for s in sources for e in s.step.effects]
     every = _distinct([*effects, *probed])
     harmful = tuple(e for e in every if e.sign is EffectSign.FASTER)
     helpful = tuple(e for e in every if e.sign is not EffectSign.FASTER)
     ids = [v for s in sources for v in (s.step.verdict, s.step.inverse_verdict) if v]
     return Skill(
-        name=f"{name.replace('_', '-')}-{kind}",
+        name=f"{name.replace('_', '-').replace(':', '-')}-{kind}",
         move=name,
-        intent=optimisation.title,
-        anchors=(*(str(k) for k in optimisation.anchors), f"family:{kind}"),
+        intent=intent,
+        anchors=(*anchors, f"family:{kind}"),
         carriers=_carriers(sources),
         preconditions=tuple(preconditions),
         effects=helpful,

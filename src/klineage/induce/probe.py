@@ -22,6 +22,7 @@ from ..model import (
     target,
 )
 from ..moves import FEATURES, Context, Proposal, features, holds, move, report_of
+from ..propose.cached import is_free
 from ..surface import Module
 from ..surface.query import normal
 from .merge import Source
@@ -65,14 +66,16 @@ class Prober:
     def probe(self, family: str, sources: Sequence[Source]) -> Probe:
         """Probe one skill on its first source of this judge's task."""
         source = sources[0]
-        declared = [c.as_precondition() for c in move(source.step.move).conditions]
+        free = is_free(source.step.move)  # no code of its own: it declares nothing, and cannot be broken on purpose
+        declared = [] if free else [c.as_precondition() for c in move(source.step.move).conditions]
         anchor = Precondition(
             predicate="kernel_family_is",
             args={"family": family},
             statement=f"the kernel is of the {family} family",
         )
         probe = Probe([anchor, *declared])
-        self._counterexamples(probe, source)
+        if not free:
+            self._counterexamples(probe, source)
         self._sweep(probe, source)
         self._bound(probe)
         return probe

@@ -49,6 +49,11 @@ def vocabulary_facts(source: str, refusals: Sequence[Refusal] = ()) -> list[dict
     return found
 
 
+def move_facts() -> list[dict[str, Any]]:
+    """Every move with what must hold for it."""
+    return [{"name": m.name, "title": m.title, "holds": [c.statement for c in m.conditions]} for m in all_moves()]
+
+
 def step_fact(step: Step) -> str:
     """One step of the walk so far."""
     return f"{step.move}: {step.intent} ({step.speedup:.2f}x slower without it)"

@@ -93,7 +93,7 @@ class LlmProposer:
             "profile": facts.profile_facts(ask.verdict),
             "skills": facts.skill_facts(ask.candidates, ask.free),
             "nearly": facts.nearly_facts(ask.rejected),
-            "vocabulary": [{"name": m.name, "title": m.title} for m in all_moves()],
+            "vocabulary": facts.move_facts(),
             "answers": [facts.try_fact(t) for t in ask.tries],
         }
         step = f"improve, answer {len(ask.tries) + 1}"
