@@ -5,7 +5,7 @@ from fakes import SOURCE, FakeJudge, cost
 from values import skill
 
 from klineage.errors import KLineageError
-from klineage.model import Kernel, Precondition, SkillStatus
+from klineage.model import Effect, Kernel, Precondition, Provenance, SkillStatus
 from klineage.optimize import optimize
 from klineage.store import open_store
 
@@ -49,6 +49,26 @@ def test_demoted_skill_is_not_tried(store):
     judge = FakeJudge(cost)
     optimize(judge, store, Kernel(source=NAIVE), [make("warps", {}, status=SkillStatus.DEMOTED)])
     assert len(judge.judged) == 1
+
+
+def test_skill_that_gained_nothing_anywhere_costs_no_gate_run(store):
+    def seen(speedup: float, mode: Provenance) -> Effect:
+        return Effect(context="c", optimised_us=100.0, simpler_us=100.0 * speedup, provenance=mode)
+
+    useless = tuple(seen(x, Provenance.MODELLED) for x in (0.98, 1.0, 1.005))
+    judge = FakeJudge(cost)
+    report = optimize(
+        judge, store, Kernel(source=NAIVE), [make("warps", {"num_warps": ("8",)}, effects=useless, negative=())]
+    )
+    assert len(judge.judged) == 1
+    assert "gained nothing" in report.tries[0].reason
+    otherwise = (*useless[:2], seen(1.005, Provenance.MEASURED)), (*useless, seen(1.3, Provenance.MODELLED))
+    for effects in otherwise:  # judged otherwise, or good somewhere: it is tried
+        judge = FakeJudge(cost)
+        optimize(
+            judge, store, Kernel(source=NAIVE), [make("warps", {"num_warps": ("8",)}, effects=effects, negative=())]
+        )
+        assert len(judge.judged) > 1
 
 
 def test_gains_are_kept_and_reported_with_reasons(store):

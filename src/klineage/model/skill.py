@@ -83,6 +83,11 @@ class Skill(Frozen):
         """Content hash."""
         return json_hash(self.model_dump(mode="json"))
 
+    def idle(self, mode: Provenance) -> bool:
+        """Whether it gained less than 1% in every context judged in this mode, of which there are at least three."""
+        known = [e.speedup for e in (*self.effects, *self.negative) if e.provenance is mode]
+        return len(known) >= 3 and max(known) < 1.01
+
     @property
     def expected_speedup(self) -> float:
         """Geometric mean of its effects, negative ones included."""

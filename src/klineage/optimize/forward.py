@@ -56,15 +56,15 @@ class Optimizer:
         Raises KLineageError when the gate does not accept the start.
         """
         self.store.put_kernel(start)
-        verdict = self.judge.judge(start)
-        if not verdict.accepted:
-            raise KLineageError(
-                f"the start kernel is not accepted: {verdict.status}: {verdict.reason}",
-                "start from a kernel that is right",
-            )
-        search = _Search(start, verdict, seen={normal(start.source)})
         self.progress.start(f"optimise {self.judge.info.name}", budget)
         try:
+            verdict = self.judge.judge(start)
+            if not verdict.accepted:
+                raise KLineageError(
+                    f"the start kernel is not accepted: {verdict.status}: {verdict.reason}",
+                    "start from a kernel that is right",
+                )
+            search = _Search(start, verdict, seen={normal(start.source)})
             end = self._search(search, budget)
         finally:
             self.progress.done()
@@ -123,7 +123,10 @@ class Optimizer:
         if search.matched is None or search.matched[0] != search.kernel.id:
             candidates, rejected = match(self.skills, situation)
             if self.proposer.name == MovesProposer.name:  # a model is told of them instead
-                for refusal in rejected:
+                idle = [c for c in candidates if c.skill.idle(self.judge.mode)]
+                why = f"not tried: it gained nothing wherever it was judged ({self.judge.mode})"
+                candidates = [c for c in candidates if c not in idle]
+                for refusal in [*rejected, *(Rejected(c.skill, c.proposal.site.label, why) for c in idle)]:
                     self._note(search, refusal)
             search.matched = (search.kernel.id, candidates, rejected, match_free(self.skills, situation))
         candidates = search.matched[1]

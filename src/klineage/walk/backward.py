@@ -66,6 +66,13 @@ class Walker:
 
         Raises KLineageError when the gate does not accept the expert itself.
         """
+        self.progress.start(f"walk {self.judge.info.name}", None)
+        try:
+            return self._run(expert)
+        finally:
+            self.progress.done()
+
+    def _run(self, expert: Kernel) -> Lineage:
         self.store.put_kernel(expert)
         verdict = self.judge.judge(expert)
         if not verdict.accepted:
@@ -75,14 +82,11 @@ class Walker:
             )
         state = _State(expert, verdict)
         state.sources[expert.id] = expert.source
-        self.progress.start(f"walk {self.judge.info.name}", None)
         try:
             end = self._descend(state)
         except KeyboardInterrupt:
             self.store.put_lineage(self._lineage(expert, verdict, state, WalkEnd.INTERRUPTED))
             raise
-        finally:
-            self.progress.done()
         lineage = self._lineage(expert, verdict, state, end)
         self.store.put_lineage(lineage)
         return lineage
