@@ -164,6 +164,6 @@ def _skill_fact(skill: Skill, anchored: Sequence[Site], unknown: Sequence[str]) 
         "effect": effect_text(skill),
         "conditions": [f"{p.statement}{'' if p.standing is Standing.ASSUMED else f' ({p.standing})'}" for p in known],
         "unknown": list(unknown),
-        "risks": [f"{stable(r.what)[:160]} ({r.kind})" for r in skill.risks[:3]],
+        "risks": list(dict.fromkeys(f"{stable(r.what)[:160]} ({r.kind})" for r in skill.risks))[:3],
         "executable": not is_free(skill.move),
     }
