@@ -90,7 +90,7 @@ def test_kernels_are_right_on_every_check_case(worker, name):
     for role, kernel in kernels.items():
         verdict = check_correctness(worker, task, kernel, task.check_cases, SM_90)
         assert verdict.status is None, f"{role}: {verdict.reason}"
-        assert len(verdict.cases) == len(task.check_cases)
+        assert {c.name for c in task.check_cases} <= {r.case for r in verdict.cases}
 
 
 @pytest.mark.parametrize("name", WITH_EXPERT)
