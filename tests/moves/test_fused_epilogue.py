@@ -170,6 +170,10 @@ NOT_FUSED = {
         .replace("t_ptrs, acc,", "t_ptrs, acc * two,"),
         "2 accumulators",
     ),
+    "decorator": (
+        TWO.replace("@triton.jit", '@triton.heuristics({"X": lambda args: args["stride_tm"]})\n@triton.jit', 1),
+        "a decorator of matmul_kernel looks at stride_tm",
+    ),
     "nested": (TWO.replace("    bias_relu_kernel[(", "    if n:\n        bias_relu_kernel[("), "one block"),
 }
 
@@ -366,6 +370,12 @@ def test_an_intermediate_of_the_operands_type_rounds_to_that_type():
     (proposal,) = _materialize(TWO.replace("dtype=torch.float32", "dtype=a.dtype"))
     assert "x = acc.to(a_ptr.dtype.element_ty)\n" in proposal.source
     agree(TWO.replace("dtype=torch.float32", "dtype=a.dtype"), [proposal.source], HALF_CASES, tolerance=1e-3)
+
+
+def test_an_elementwise_kernel_that_other_code_uses_stays():
+    source = TWO.replace("def run(", "def other():\n    return bias_relu_kernel\n\n\ndef run(")
+    (proposal,) = _materialize(source)
+    assert "def bias_relu_kernel(" in proposal.source and "bias_relu_kernel[" not in proposal.source
 
 
 def test_names_that_both_kernels_use_are_kept_apart():

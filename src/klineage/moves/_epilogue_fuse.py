@@ -19,10 +19,12 @@ from ._launches import remove_parameters
 from ._nodes import find
 from ._outputs import output_of
 from ._persistent import drop_dead_locals
-from ._products import Product
+from ._products import Product, decorator_words
 from ._spaces import COL, MASK, ROW
 from ._stage_write import Texts, Writer
 from ._stages import Lifter, NotAStageError
+
+_DEFINED_AND_LAUNCHED = 2  # mentions of a kernel that nothing else uses
 
 
 @dataclass
@@ -52,13 +54,16 @@ def fuse(module: Module, fusion: Fusion, checked: bool) -> str:
     editor.replace_statement(store, "\n".join(lines))
     read |= {n.value for s in nodes if s not in removed for n in find(s, cst.Name)}
     unused = {p for p in product.function.params if p not in read and any(_reads(g, p) for g in removed)}
+    if looked := sorted(unused & decorator_words(product.function)):
+        raise NotAStageError(f"a decorator of {product.function.name} looks at {looked[0]}")
     _signature(editor, fusion, parameters, unused)
     start, end = module.statement(product.launch.call), module.statement(fusion.launch.call)
     if fusion.between:
         editor.insert_before(start, "\n".join(module.text(s) for s in fusion.between))
     for node in (*fusion.between, end):
         editor.remove_statement(node)
-    _remove_function(editor, fusion.function)
+    if sum(n.value == fusion.function.name for n in find(module.tree, cst.Name)) == _DEFINED_AND_LAUNCHED:
+        _remove_function(editor, fusion.function)
     allocation = output_of(module, product.launch, product.output)
     if not fusion.in_place and (checked or not fusion.readers) and not isinstance(allocation, str):
         editor.remove_statement(allocation.statement)
