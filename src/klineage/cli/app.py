@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import Exit, KLineageError
-from . import agent, look, work
+from . import agent, export, look, work
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 STOPPED = "stopped; finished work is kept: run the same command again to resume"
@@ -49,6 +49,8 @@ for _command in (work.quickstart, work.walk, work.induce, work.optimize, work.re
     app.command()(_command)
 app.command()(agent.mcp)
 app.add_typer(agent.agent_app, name="agent")
+app.add_typer(export.export_app, name="export")
+look.skills_app.command("export")(export.skills_export)
 app.add_typer(look.skills_app, name="skills")
 app.add_typer(look.lineage_app, name="lineage")
 app.add_typer(look.moves_app, name="moves")
