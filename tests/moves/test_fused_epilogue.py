@@ -111,7 +111,8 @@ IN_PLACE = (
     .replace("return y", "return t")
 )
 HALF = TWO.replace("dtype=torch.float32", "dtype=torch.float16")
-NATURAL = {"flat": TWO, "tiles": TILES, "in place": IN_PLACE, "half": HALF}
+LIKE = TWO.replace("y = torch.empty((M, N), device=a.device, dtype=a.dtype)", "y = torch.empty_like(t, dtype=a.dtype)")
+NATURAL = {"like": LIKE, "flat": TWO, "tiles": TILES, "in place": IN_PLACE, "half": HALF}
 
 
 def _inputs(m: int, n: int, k: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:

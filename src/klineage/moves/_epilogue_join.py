@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
-from ..surface import Function, Launch, Module
-from ..surface.query import code, names_read
-from ._elementwise import bound_in, name_of
+from ..surface import Editor, Function, Launch, Module
+from ..surface.query import code, is_call, names_read
+from ._elementwise import name_of
 from ._flow import canonical, ceil_division, flow_of, parse
 from ._grids import grid_of
 from ._host_values import HostValues, Shape
 from ._kernels import dots_in, function_ast
-from ._launches import is_tuned
-from ._nodes import find
+from ._launches import is_tuned, local_definitions
+from ._nodes import calls, find
 from ._pointers import accesses
-from ._products import Product, accumulators, product_of, strip_casts
-from ._spaces import COL, FLAT, ROW, Space, space_of
+from ._products import Product, accumulators, product_of
+from ._spaces import Space, space_of
+from ._stage_addresses import factors, names_in, opened, reaches, row_major
 from ._stages import Lifter, NotAStageError, Stage
 
+_LIKE = {"torch.empty_like": "torch.empty", "torch.zeros_like": "torch.zeros"}
 TILE = "TILE__"  # stands for the element of the product in a stage
 _HARMLESS = frozenset((
     "cdiv", "dim", "empty", "empty_like", "max", "min", "next_power_of_2", "numel", "size", "stride", "zeros",
@@ -61,6 +62,32 @@ def fusions(module: Module, checked: bool) -> Iterator[tuple[Launch, Fusion | No
             yield launch, reason
 
 
+def plain_allocations(module: Module) -> Module:
+    """The module with ``torch.empty_like(t, ...)`` of a product's result written out as ``torch.empty(sizes, ...)``."""
+    editor = Editor(module)
+    for launch in module.launches:
+        function, host = module.functions[launch.kernel], module.functions.get(launch.function)
+        if host is None or accumulators(function) is None or _follower(module, launch) is None:
+            continue
+        local = local_definitions(module, launch)
+        for call in calls(host.node.body, *_LIKE):
+            tensor = call.args[0].value if call.args else None
+            made = local.get(tensor.value) if isinstance(tensor, cst.Name) else None
+            stored = accesses(module, function).stored
+            results = {code(launch.bound[p].value).strip() for p in stored if p in launch.bound}
+            if (
+                not isinstance(made, cst.Call)
+                or not is_call(made, "torch.empty")
+                or code(call.args[0].value) not in results
+            ):
+                continue
+            own = {a.keyword.value for a in call.args if a.keyword is not None}
+            kept = [a for a in made.args if a.keyword is None or a.keyword.value not in own]
+            texts = [code(a).strip().rstrip(",") for a in (*kept, *call.args[1:])]
+            editor.replace(call, f"{_LIKE[code(call.func).strip()]}({', '.join(texts)})")
+    return Module.parse(editor.apply()) if editor.count else module
+
+
 def _follower(module: Module, launch: Launch) -> Launch | None:
     """The first later launch in the same function that gets a tensor the product stores to, if no product itself."""
     stored = accesses(module, module.functions[launch.kernel]).stored
@@ -93,13 +120,13 @@ def _fusion(module: Module, product: Product, launch: Launch, checked: bool) -> 
     stage = _stage(function, launch, values, shape, same)
     _check_grid(module, launch, function, values, shape)
     _check_product(product, values, shape)
-    stored = _opened(stage, stage.memory("store")[0].args[0])
-    into = [p for p in function.params if p in _names(stored)]
+    stored = opened(stage, stage.memory("store")[0].args[0])
+    into = [p for p in function.params if p in names_in(stored)]
     in_place = any(p in same for p in into)
-    if in_place and not _row_major(stored, same, _launch_values(launch, function, values), shape):
+    if in_place and not row_major(stored, same, _launch_values(launch, function, values), shape):
         raise NotAStageError("the elementwise kernel stores to the tensor it reads, at other elements")
     loads = stage.memory("load")
-    if (not in_place and set(same) & stage.free) or any(_reaches(stage, c, set(same)) for c in loads):
+    if (not in_place and set(same) & stage.free) or any(reaches(stage, c, set(same)) for c in loads):
         raise NotAStageError(f"{function.name} uses the product's result in a way that is not plain")
     readers = _readers(module, host, temporary, product.launch, launch, between)
     if checked and readers and not in_place:
@@ -162,20 +189,14 @@ def _check_grid(module: Module, launch: Launch, function: Function, values: Host
     wanted = sorted(f"{canonical(e)} / {passed.get(b, '')}" for e, b in zip(extents, blocks, strict=True))
     found: list[str] = []
     for part in () if grid is None else grid.parts:
-        factors = [f for f in _factors(values.value(parse(part))) if ast.unparse(f) != "1"]
-        for divided in (ceil_division(f) for f in factors):
+        parts = [f for f in factors(values.value(parse(part))) if ast.unparse(f) != "1"]
+        for divided in (ceil_division(f) for f in parts):
             block = "" if divided is None else ast.unparse(divided[1])
             by_name = [b for b in blocks if grid is not None and block.replace('"', "'") == f"{grid.meta}['{b}']"]
             size = passed.get(by_name[0], "") if by_name else block
             found.append("" if divided is None else f"{canonical(divided[0])} / {size}")
     if sorted(found) != wanted:
         raise NotAStageError("the grid of the elementwise kernel is not seen to cover the product's elements")
-
-
-def _factors(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(node.left), *_factors(node.right)]
-    return [node]
 
 
 # --------------------------------------------------------------------- kernels
@@ -189,11 +210,11 @@ def _stage(function: Function, launch: Launch, values: HostValues, shape: Shape,
     _check_extents(stage, space, passed, shape)
     if len(stage.memory("store")) != 1:
         raise NotAStageError(f"{function.name} stores {len(stage.memory('store'))} times")
-    loads = [c for c in stage.memory("load") if _names(_opened(stage, c.args[0])) & set(same)]
+    loads = [c for c in stage.memory("load") if names_in(opened(stage, c.args[0])) & set(same)]
     if not loads:
         raise NotAStageError(f"{function.name} does not load the product's result plainly")
     for call in loads:
-        if not _row_major(_opened(stage, call.args[0]), same, passed, shape):
+        if not row_major(opened(stage, call.args[0]), same, passed, shape):
             raise NotAStageError(f"{function.name} reads the product's result at other elements than it computes")
         if any(k.arg == "mask" for k in call.keywords):
             raise NotAStageError(f"{function.name} reads the product's result under a condition of its own")
@@ -225,66 +246,5 @@ def _check_product(product: Product, values: HostValues, shape: Shape) -> None:
     if (passed.get(space.row_extent), passed.get(space.col_extent)) != (canonical(shape[0]), canonical(shape[1])):
         raise NotAStageError("the bounds of the product's tile are not seen to be the sizes of its result")
     address = Lifter(product.flow, space).lift(product.flow.expand(product.call.args[0])).node
-    if not _row_major(address, [product.output], passed, shape):
+    if not row_major(address, [product.output], passed, shape):
         raise NotAStageError("the product's result is not stored row by row")
-
-
-def _row_major(address: ast.expr, bases: list[str], passed: Mapping[str, str], shape: Shape) -> bool:
-    """Whether an address is a base plus the element's position in a contiguous tensor of the shape."""
-    left = {ROW: canonical(shape[1]), COL: "1"}
-    seen_base = False
-    for term in _summands(address):
-        factors = [strip_casts(f) for f in _factors(strip_casts(term))]
-        symbol = next((name_of(f) for f in factors if name_of(f) in (ROW, COL, FLAT)), "")
-        rest = [f for f in factors if name_of(f) != symbol]
-        if not symbol and name_of(term) in bases and not seen_base:
-            seen_base = True
-        elif symbol == FLAT and not rest and len(left) == 2:
-            left = {}
-        elif symbol in left and len(rest) <= 1:
-            step = "1" if not rest else passed.get(name_of(rest[0]), ast.unparse(rest[0]))
-            if step != left.pop(symbol):
-                return False
-        else:
-            return False
-    return seen_base and not left
-
-
-def _summands(node: ast.expr) -> list[ast.expr]:
-    node = strip_casts(node)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_summands(node.left), *_summands(node.right)]
-    return [node]
-
-
-def _opened(stage: Stage, node: ast.expr) -> ast.expr:
-    """An expression with the stage's names that are bound once opened."""
-    values: dict[str, list[ast.expr]] = {}
-    for statement in stage.statements:
-        for n in ast.walk(statement):
-            if isinstance(n, ast.Assign):
-                values.setdefault(name_of(n.targets[0]), []).append(n.value)
-            elif isinstance(n, ast.AugAssign):
-                values.setdefault(name_of(n.target), []).extend([n.value, n.value])
-
-    class Open(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.AST:
-            found = values.get(node.id, [])
-            return _opened(stage, found[0]) if len(found) == 1 and node.id not in _names(found[0]) else node
-
-    opened = Open().visit(copy.deepcopy(node))
-    assert isinstance(opened, ast.expr)
-    return opened
-
-
-def _reaches(stage: Stage, load: ast.Call, pointers: set[str]) -> bool:
-    """Whether a load's address may come from one of the pointers."""
-    tainted: set[str] = set(pointers)
-    bindings = [n for s in stage.statements for n in ast.walk(s) if isinstance(n, ast.Assign | ast.AugAssign)]
-    for _ in bindings:
-        tainted |= {t for n in bindings if _names(n.value) & tainted for t in bound_in([n])}
-    return bool(_names(load.args[0]) & tainted)
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..model import Site, SiteKind
 from ..surface import Launch, Module, make_site
 from ._epilogue_fuse import fuse
-from ._epilogue_join import Fusion, fusions
+from ._epilogue_join import Fusion, fusions, plain_allocations
 from ._epilogue_split import epilogues, split
 from ._nodes import calls
 from ._stages import NotAStageError
@@ -17,7 +17,7 @@ from .base import Condition, Context, Hints, Move, Proposal, Unsupported, predic
 
 def _fusion_at(context: Context) -> Fusion | None:
     """The fusion that a context's site names, its soundness not yet tested."""
-    for launch, found in fusions(context.module, checked=False):
+    for launch, found in fusions(plain_allocations(context.module), checked=False):
         if context.site is not None and launch.kernel == context.site.function and isinstance(found, Fusion):
             return found
     return None
@@ -92,6 +92,7 @@ class FusedEpilogue(Move):
         self, module: Module, hints: Hints | None = None, *, checked: bool = True
     ) -> Iterator[Proposal | Unsupported]:
         del hints  # there is nothing to choose
+        module = plain_allocations(module)
         for launch, found in fusions(module, checked):
             site = _site(module, launch)
             try:
