@@ -1,4 +1,4 @@
-"""A local HTTP server that speaks the wire formats of OpenAI and Anthropic and answers, or fails, as a script says."""
+"""A local HTTP server of the wire formats of OpenAI, Anthropic and Google; it answers, or fails, as a script says."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ModelServer:
                                "type": "server_error"}}  # fmt: skip
             extra = {"Retry-After": turn.retry_after} if turn.retry_after is not None else {}
             return _send(handler, json.dumps(error).encode(), int(turn.fault), extra)
-        data = _anthropic(turn, body) if handler.path.endswith("/messages") else _openai(turn, body)
+        data = _FORMATS.get(handler.path.rpartition("/")[2].rpartition(":")[2], _openai)(turn, body)
         text = json.dumps(data).encode()
         if turn.fault == "bad_json":
             text = text[: len(text) // 2]
@@ -156,3 +156,17 @@ def _anthropic(turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
         "stop_reason": stop[turn.finish], "stop_sequence": None,
         "usage": {"input_tokens": turn.tokens[0], "output_tokens": turn.tokens[1]},
     }  # fmt: skip
+
+
+def _google(turn: Turn, _body: dict[str, Any]) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text else []
+    if turn.arguments is not None:
+        parts.append({"functionCall": {"name": "propose", "args": json.loads(_arguments(turn))}})
+    reason = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}.get(turn.finish, "STOP")
+    usage = {"promptTokenCount": turn.tokens[0], "candidatesTokenCount": turn.tokens[1],
+             "totalTokenCount": sum(turn.tokens)}  # fmt: skip
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": reason, "index": 0}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m"}
+
+
+_FORMATS = {"messages": _anthropic, "generateContent": _google}

@@ -19,11 +19,11 @@ EDIT = {"intent": "one stage", "edits": [{"find": ", num_stages=3", "replace": "
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch):
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.setenv(name, KEY)
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic", "google"])
 def provider(request):
     return request.param
 
