@@ -61,7 +61,7 @@ def test_folder_that_is_a_file_is_one_error(tmp_path):
 
 @pytest.mark.parametrize("form", ["agent-skill", "claude-plugin", "codex"])
 def test_skill_folders_are_valid_and_short(tmp_path, form):
-    skills = [rich(), rich("Free:Unroll__by four"), skill("x" * 90, move="warps")]
+    skills = [rich(), rich("Free:Unroll__by four", move="free:unroll-by-four"), skill("x" * 90, move="warps")]
     pages = [p for p in export_skills(skills, form, tmp_path) if p.name == "SKILL.md"]
     assert len(pages) >= 3
     for page in pages:

@@ -16,7 +16,7 @@ from ..model import Spent
 from .answer import Answer, Proposed, read_answer
 from .budget import Ledger, LlmBudget, Prices
 from .outcome import Outcome
-from .providers import EXTRA, ModelChoice, build, key_of, redacted
+from .providers import EXTRA, ModelChoice, build, key_of, plain_url, redacted
 from .record import Exchange, Record, prompt_hash
 
 if TYPE_CHECKING:
@@ -224,7 +224,10 @@ def _failure(error: Exception, choice: ModelChoice) -> Failure:
     """
     from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 
-    why = redacted(" ".join(str(error).split()))[:300] or type(error).__name__
+    words = " ".join(str(error).split())
+    if choice.base_url:  # an address may hold a password
+        words = words.replace(choice.base_url, plain_url(choice.base_url))
+    why = redacted(words)[:300] or type(error).__name__
     if isinstance(error, ModelHTTPError):
         status = int(error.status_code)
         if status in (401, 403):
