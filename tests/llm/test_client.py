@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
@@ -96,6 +98,13 @@ def test_missing_key_is_told_before_anything_is_sent(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(EnvironmentLackError, match="ANTHROPIC_API_KEY"):
         Client(choose("anthropic:some-model"))
+
+
+@pytest.mark.parametrize(("provider", "module"), [("openai", "pydantic_ai.models.openai"), ("anthropic", "anthropic")])
+def test_missing_extra_is_one_line_with_the_command(monkeypatch, provider, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(EnvironmentLackError, match=r"pip install 'klineage\[llm\]'"):
+        Client(choose(f"{provider}:some-model")).ask("x", SOURCE, "the rules", "the prompt")
 
 
 @pytest.mark.parametrize("name", ["gpt-x", "nobody:x", "openai:", ":x"])

@@ -15,6 +15,8 @@ from fakes import FakeJudge, cost
 from mcp import Client, StdioServerParameters
 from values import lineage
 
+from klineage.errors import EnvironmentLackError
+from klineage.mcp import serve
 from klineage.mcp.server import make_server
 from klineage.mcp.service import Service
 from klineage.model import Kernel
@@ -64,6 +66,12 @@ def test_bad_input_is_an_error_of_one_line(call, tool, arguments, words):
     text, failed = call(tool, **arguments)
     assert failed and words in text
     assert "Traceback" not in text and "\n" not in text.strip()
+
+
+def test_missing_extra_is_one_line_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "klineage.mcp.server", None)
+    with pytest.raises(EnvironmentLackError, match=r"pip install 'klineage\[mcp\]'"):
+        serve("sm_90", None, [], None, None, 1)
 
 
 def test_tools_are_described_with_their_arguments(session):
