@@ -25,7 +25,7 @@ NAIVE = SOURCE.replace(", num_warps=8, num_stages=3", ", num_stages=1")
 STAGES_OUT = {"move": "software_pipelining", "intent": "one stage", "site": "launch@run:16",
               "edits": [{"find": "num_stages=3", "replace": "num_stages=1"}]}  # fmt: skip
 DOUBLED = SOURCE.replace("        x = tl.load", "        cols = cols + 0\n        x = tl.load")  # an "optimisation"
-UNDOUBLE = {"intent": "drop the offset added to every column", "site": "loop@copy:8",
+UNDOUBLE = {"intent": "add an offset to every column", "site": "loop@copy:8",
             "edits": [{"find": "        cols = cols + 0\n", "replace": ""}]}  # fmt: skip
 WRONG_VALUES = "row 0: error 0.51 > allowed 0.01 (3 of 3 rows)"
 LOAD = "        x = tl.load"
@@ -181,7 +181,7 @@ def walked_free(store, expert=DOUBLED, intent=UNDOUBLE["intent"]):
 def test_free_move_is_a_step_that_the_model_inverts_without_seeing_the_expert(store):
     lineage, server = walked_free(store)
     (step,) = lineage.steps
-    assert step.move == "free:drop-offset-column"
+    assert step.move == "free:offset-column"
     assert step.is_skill and step.speedup == pytest.approx(1.3)
     asked = prompt_of(server.requests[1])
     assert UNDOUBLE["intent"] in asked and "cols + 0" not in asked
@@ -197,7 +197,7 @@ def test_free_move_whose_inverse_fails_stays_a_step(store):
 def test_free_steps_become_one_skill_that_a_model_applies(store):
     first, _ = walked_free(store)
     renamed = DOUBLED.replace("def copy", "def copy_all").replace("copy[(1,)]", "copy_all[(1,)]")
-    second, _ = walked_free(store, renamed, "drop the offset that is added to each column")
+    second, _ = walked_free(store, renamed, "adding the offset to each of the columns")
     second = second.model_copy(update={"task": "other"})
     judge = FakeJudge(free_cost)
     skills = induce([first, second], lambda _: judge, store, ProbePlan.light())
