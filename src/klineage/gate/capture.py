@@ -48,6 +48,7 @@ class Launch:
     spill_bytes: int | None  # None when ptxas did not say
     compile_s: float | None  # None when it came from the cache
     cubin: bytes = dataclasses.field(repr=False)
+    line: int = 0  # where the kernel is defined
 
 
 Score = Callable[[Sequence[Launch], Target], float]

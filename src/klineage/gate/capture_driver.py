@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import io
 from collections.abc import Callable
 from typing import Any
@@ -113,6 +114,16 @@ class CaptureDriver(_Base):
         """Nothing to flush."""
 
 
+@functools.cache
+def _defined_at(function: Any) -> int:
+    """The line of ``def``, below the decorators; 0 when there is no text."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return 0
+    return next((first + i for i, line in enumerate(lines) if line.lstrip().startswith("def ")), first)
+
+
 class _Launcher:
     def __init__(self, capture: Capture, src: Any, metadata: Any) -> None:
         self._capture, self._src, self._metadata = capture, src, metadata
@@ -139,6 +150,7 @@ class _Launcher:
                 spill_bytes=getattr(metadata, "klineage_spill_bytes", None),
                 compile_s=capture.compile_seconds.get(metadata.hash),
                 cubin=function,
+                line=_defined_at(self._src.fn.fn),
             )
         )
 

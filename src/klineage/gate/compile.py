@@ -275,4 +275,5 @@ def _report(launch: dict[str, Any], cubin: Cubin, sass: Sass, target: Target) ->
         sass_hash=sass.hash,
         loop_sass=sass.loop,
         compile_s=launch["compile_s"],
+        line=launch["line"],
     )

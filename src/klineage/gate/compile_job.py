@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import traceback
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from triton import knobs
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import AutotunerError, OutOfResources, PTXASError
 
 from ..model import Target
-from . import binary, capture, capture_driver, pretend_cuda
+from . import binary, capture, capture_driver, isolate, pretend_cuda
 from .compile import make_input
 from .wire import Payload
 
@@ -34,6 +36,7 @@ def compile_job(payload: Payload) -> Payload:
 
     Returns {"failure": None or {"kind", "reason", "case"}, "cases", "cubins", "trials"}.
     """
+    _own_cache(payload["name"])
     target = Target(**payload["target"])
     module, _, name = payload["score"].partition(":")
     recorder = capture.Capture(target, getattr(importlib.import_module(module), name), payload["max_configs"])
@@ -42,6 +45,15 @@ def compile_job(payload: Payload) -> Payload:
     job = _Job(payload, recorder)
     failure = job.run()
     return {"failure": failure, "cases": job.cases, "cubins": job.cubins, "trials": job.trials}
+
+
+def _own_cache(name: str) -> None:
+    """A part of the compile cache for this text alone, and no writing outside it: no candidate can plant a binary for
+    another, or spoil one."""
+    cache = Path(os.environ["TRITON_CACHE_DIR"], name)
+    cache.mkdir(exist_ok=True)
+    knobs.cache.dir = str(cache)
+    isolate.forbid_writes_outside([str(Path.cwd()), str(cache), "/dev/null"])
 
 
 class _Job:

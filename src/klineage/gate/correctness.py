@@ -25,20 +25,23 @@ _OUTCOMES = {
 _FAULTS = {"out_of_bounds", "write_race", "read_race"}
 _FIELDS = {
     "error": (str, type(None)), "kind": (str, type(None)), "outputs": list, "modified": list, "aliases": list,
-    "launches": int, "kernels": list, "torch_ops": list, "unaccounted": list, "grids": list, "scalars": int,
-    "threads": int,
+    "launches": int, "kernels": list, "torch_ops": list, "unaccounted": list, "grids": list, "lines": list,
+    "scalars": int, "threads": int,
 }  # fmt: skip
+
+
+Ran = tuple[str, int, tuple[int, ...]]  # kernel, line it is defined in, grid
 
 
 @dataclass(frozen=True)
 class Correctness:
-    """Results by case; ``status`` is None when every case passed. ``kernels``: names launched, by case."""
+    """Results by case; ``status`` is None when every case passed. ``ran``: the launches made, by case."""
 
     status: Status | None
     reason: str
     cases: tuple[CaseResult, ...]
     layer: Layer | None = None
-    kernels: Mapping[str, tuple[str, ...]] | None = None
+    ran: Mapping[str, tuple[Ran, ...]] | None = None
 
 
 class _Refused(Exception):
@@ -120,22 +123,29 @@ def _judged(asked: Sequence[tuple[Task, Case]], answers: Mapping[str, Mapping[st
     if not isinstance(tampered, list) or tampered:
         changed = ", ".join(map(str, cast(list[Any], tampered)[:3])) if isinstance(tampered, list) else "its report"
         return refused(asked[-1][1].name, _Refused(Status.REJECTED_HACK, Layer.WATCH, f"it changed {changed}"))
-    kernels = {name: tuple(map(str, answer["kernels"])) for name, answer in answers.items()}
-    return Correctness(None, "", tuple(results), None, kernels)
+    ran = {
+        name: tuple((str(k), int(i), tuple(g)) for k, i, g in zip(a["kernels"], a["lines"], a["grids"], strict=True))
+        for name, a in answers.items()
+    }
+    return Correctness(None, "", tuple(results), None, ran)
 
 
 def agreeing(correctness: Correctness, compiled: Mapping[str, Sequence[LaunchReport]]) -> Correctness:
     """The same results, or a refusal when the kernels run in some case are not those compiled for it."""
-    for name, ran in (correctness.kernels or {}).items():
+    for name, ran in (correctness.ran or {}).items():
         asked = compiled.get(name)
-        if asked is not None and tuple(r.kernel for r in asked) != ran:
-            reason = f"case {name}: it launched {_names(ran)}, but {_names([r.kernel for r in asked])} when compiled"
+        if asked is None:
+            continue
+        promised = tuple((r.kernel, r.line, tuple(r.grid)) for r in asked)
+        if promised != ran:
+            reason = f"case {name}: it launched {_names(ran)}, but {_names(promised)} when compiled"
             return Correctness(Status.REJECTED_HACK, reason, correctness.cases, Layer.AGREEMENT)
     return correctness
 
 
-def _names(kernels: Sequence[str]) -> str:
-    return ", ".join(kernels[:4]) + (" ..." if len(kernels) > 4 else "") if kernels else "nothing"
+def _names(launches: Sequence[Ran]) -> str:
+    told = [f"{kernel} (line {line}) x {'x'.join(map(str, grid))}" for kernel, line, grid in launches[:3]]
+    return ", ".join(told) + (" ..." if len(launches) > 3 else "") if told else "nothing"
 
 
 def _refuse_means(task: Task, answer: Mapping[str, Any]) -> None:

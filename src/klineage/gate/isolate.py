@@ -14,8 +14,10 @@ from pathlib import Path
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
-_MS_NOSUID_NODEV_NOEXEC, _MS_REC_PRIVATE = 0xE, 0x44000
+_MS_NOSUID_NODEV, _MS_NOSUID_NODEV_NOEXEC, _MS_REC_PRIVATE = 0x6, 0xE, 0x44000
 _SYS_LANDLOCK_CREATE, _SYS_LANDLOCK_ADD, _SYS_LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
+
+_PROCESSES = 256  # enough for every job of a server and its compilers
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,6 +61,14 @@ def mount_own_proc() -> bool:
     return _libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None) == 0
 
 
+def own_scratch(directory: str, size_bytes: int) -> bool:
+    """A memory file system of limited size over ``directory``, for this process and its descendants alone."""
+    if _libc.unshare(_CLONE_NEWNS) != 0 or _libc.mount(None, b"/", None, _MS_REC_PRIVATE, None) != 0:
+        return False
+    options = f"size={size_bytes},mode=700,nr_inodes=65536".encode()
+    return _libc.mount(b"klineage", directory.encode(), b"tmpfs", _MS_NOSUID_NODEV, options) == 0
+
+
 def children() -> list[int]:
     """Process ids (as this process sees them) of all direct children, adopted orphans included."""
     # our id as the mounted /proc counts, which may be another namespace's
@@ -82,6 +92,8 @@ def limit_resources(cpu_s: int, memory_bytes: int | None, file_bytes: int) -> No
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if Path("/proc/self/uid_map").read_text().split()[2:] == ["1"]:  # counted in this namespace, not for all of a user
+        resource.setrlimit(resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
     if memory_bytes is not None:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         most = mapped + memory_bytes

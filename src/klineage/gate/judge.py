@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..model import (
     Case,
@@ -36,6 +37,7 @@ from .interpreter.blind_spots import BLIND_SPOTS
 from .policy import check_policy
 from .profile import profile_case
 from .protocol import Profile, VerdictStore
+from .spot import SpotChecks, SpotResult
 from .workers import Limits, Zygote
 
 SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
@@ -63,6 +65,15 @@ class _Judgement:
     launches: tuple[LaunchReport, ...] = ()
     traffic: tuple[Traffic, ...] = ()
     layer: Layer | None = None
+    unseen: tuple[str, ...] = ()
+
+
+def _failed_bench(
+    case: Case, reason: str, correctness: Correctness, launches: tuple[LaunchReport, ...], layer: Layer
+) -> _Judgement:
+    failed = CaseResult(case=case.name, passed=False, reason=reason)
+    reason = f"case {case.name}: {reason}"
+    return _Judgement(Status.REJECTED_NUMERIC, reason, (*correctness.cases, failed), (), launches, layer=layer)
 
 
 class Gate:
@@ -70,13 +81,21 @@ class Gate:
 
     mode = Provenance.MODELLED
 
-    def __init__(self, target: Target, store: VerdictStore, jobs: int = 2, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        target: Target,
+        store: VerdictStore,
+        jobs: int = 2,
+        limits: Limits = LIMITS,
+        cache_dir: Path | None = None,
+    ) -> None:
         self.target = target
         self.store = store
         self.jobs = max(1, jobs)
         self.pool = ThreadPoolExecutor(max(2, jobs), thread_name_prefix="gate")
-        starting = self.pool.submit(Zygote, "interpret", limits)
-        self.compiler = Zygote("compile", limits)
+        self.closing: list[Callable[[], None]] = []  # what to do when this gate is closed
+        starting = self.pool.submit(Zygote, "interpret", limits, cache_dir)
+        self.compiler = Zygote("compile", limits, cache_dir)
         self.interpreter = starting.result()
 
     def bind(self, task: Task) -> TaskGate:
@@ -88,6 +107,8 @@ class Gate:
         self.pool.shutdown(wait=False, cancel_futures=True)
         self.compiler.close()
         self.interpreter.close()
+        for close in self.closing:
+            close()
 
 
 @dataclass
@@ -102,6 +123,8 @@ class TaskGate:
     def __post_init__(self) -> None:
         self.task = self.task.salted(os.urandom(8).hex())
         self.environment: Environment = modelled_environment(self.gate.target)
+        self._spots = SpotChecks(self.task)
+        self.gate.closing.append(self._spots.close)
 
     @property
     def info(self) -> TaskInfo:
@@ -224,10 +247,17 @@ class TaskGate:
     ) -> _Judgement:
         times: list[CaseTime] = []
         traffic: list[Traffic] = []
-        for case in bench:
+        unseen: list[str] = []
+        spots = [self._spot(kernel, case, compiled.launches[case.name]) for case in bench]
+        for case, spot in zip(bench, spots, strict=True):
             profiled = profile_case(
                 self.gate.interpreter, self.task, kernel, case, compiled.launches[case.name], self.target
             )
+            if profiled.fault:
+                return _failed_bench(case, profiled.reason, correctness, launches, Layer.SANITIZER)
+            if profiled.disagrees:
+                reason = f"case {case.name}: {profiled.reason}"
+                return _Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.AGREEMENT)
             if profiled.time is None:
                 return _Judgement(
                     Status.INCONCLUSIVE, profiled.reason, correctness.cases, (), launches, layer=Layer.BENCH
@@ -236,6 +266,10 @@ class TaskGate:
             if missing:
                 reason = f"case {case.name}: {missing}"
                 return _Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.BENCH)
+            seen = spot.result()
+            if seen.reason:
+                return _failed_bench(case, seen.reason, correctness, launches, Layer.BENCH)
+            unseen += [seen.unseen] if seen.unseen else []
             times.append(profiled.time)
             traffic += profiled.traffic
             self._profiles[kernel.id, case.name, self.target.name] = (
@@ -243,7 +277,13 @@ class TaskGate:
                 tuple(compiled.launches[case.name]),
                 "",
             )
-        return _Judgement(Status.ACCEPTED, "", correctness.cases, tuple(times), launches, tuple(traffic))
+        return _Judgement(
+            Status.ACCEPTED, "", correctness.cases, tuple(times), launches, tuple(traffic), unseen=tuple(unseen)
+        )
+
+    def _spot(self, kernel: Kernel, case: Case, reports: Sequence[LaunchReport]) -> Future[SpotResult]:
+        """Values of a few programs at the bench shape, found beside the profile."""
+        return self.gate.pool.submit(self._spots.check, self.gate.interpreter, kernel, case, self.target, reports)
 
     def _profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         key = (kernel.id, case.name, target.name)

@@ -22,6 +22,8 @@ class Profiled:
     traffic: tuple[Traffic, ...]
     reason: str
     host_bytes_written: float = 0.0  # by torch calls of the launcher
+    fault: bool = False  # a sampled program broke a rule of memory
+    disagrees: bool = False  # traced and compiled launches are not the same
 
 
 def profile_case(
@@ -42,9 +44,12 @@ def profile_case(
     if result.value is None:
         return Profiled(None, (), f"case {case.name} could not be traced: {result.outcome} {result.error}".strip())
     traced = result.value.get("launches", [])
-    if result.value.get("error") or [t["kernel"] for t in traced] != [r.kernel for r in reports]:
-        why = result.value.get("error") or "the traced launches are not the compiled ones"
-        return Profiled(None, (), f"case {case.name} could not be traced: {why}")
+    why = result.value.get("error")
+    if why:
+        fault = result.value.get("kind") in ("out_of_bounds", "write_race", "read_race")
+        return Profiled(None, (), str(why) if fault else f"case {case.name} could not be traced: {why}", fault=fault)
+    if [(t["kernel"], t["line"], tuple(t["grid"])) for t in traced] != [(r.kernel, r.line, r.grid) for r in reports]:
+        return Profiled(None, (), "it launched other kernels or grids than when compiled", disagrees=True)
     traffic = tuple(Traffic.model_validate(t["traffic"]) for t in traced)
     time_us, launches = case_time(list(reports), list(traffic), target)
     work = task.work(case)

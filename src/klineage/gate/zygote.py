@@ -31,21 +31,23 @@ FLAVOURS = {
     "compile": ("klineage.gate.compile_job", "klineage.gate.score"),
     "interpret": ("klineage.gate.interpreter",),
 }
+_FILTERED = {"compile": False, "interpret": True}  # whether new processes are refused: compiling runs ptxas
 CONTROL_BYTES = 1 << 16
 _LINE = 500
 _REQUEST_BYTES = 1 << 40  # requests come from the parent, which is trusted
 
 
-def _load_isolate() -> Any:
+def _load(name: str) -> Any:
     # by path: the package may start threads when imported, and a process with threads cannot enter a user namespace
-    spec = importlib.util.spec_from_file_location("_klineage_isolate", Path(__file__).with_name("isolate.py"))
+    spec = importlib.util.spec_from_file_location(f"_klineage_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-isolate = _load_isolate()
+isolate = _load("isolate")
+syscalls = _load("syscalls")
 
 
 @dataclasses.dataclass
@@ -60,8 +62,9 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, workdir: Path) -> None:
+    def __init__(self, control: socket.socket, workdir: Path, flavour: str) -> None:
         self.control = control
+        self.flavour = flavour
         self.workdir = workdir
         self.jobs: dict[int, _Job] = {}
         self.count = 0
@@ -176,7 +179,7 @@ class _Server:
             os.dup2(output_fd, 2)
             os.close(output_fd)
             connection = socket.socket(fileno=data_fd)
-            _confine(limits, directory)
+            _confine(limits, directory, self.flavour)
             code = _run_job(connection)
         except BaseException:
             traceback.print_exc()
@@ -187,13 +190,20 @@ class _Server:
         os._exit(code)
 
 
-def _confine(limits: dict[str, Any], directory: Path) -> None:
+def _confine(limits: dict[str, Any], directory: Path, flavour: str) -> None:
     isolate.die_with_parent()
+    isolate.own_scratch(str(directory), limits["file_bytes"])
     os.chdir(directory)
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
     isolate.limit_resources(limits["cpu_s"], limits["memory_bytes"], limits["file_bytes"])
-    writable = [str(directory), os.environ["TRITON_CACHE_DIR"], "/dev/null", "/dev/zero", "/dev/shm"]
+    writable = [str(directory), "/dev/null", "/dev/zero"]
+    if flavour != "interpret":
+        writable.append(os.environ["TRITON_CACHE_DIR"])
+    if flavour not in _FILTERED:  # a driver may share memory with its device's other users
+        writable.append("/dev/shm")
     isolate.forbid_writes_outside([*writable, *map(str, Path("/dev").glob("nvidia*"))])
+    if flavour in _FILTERED:
+        syscalls.forbid_calls(new_processes=_FILTERED[flavour])
 
 
 def _run_job(connection: socket.socket) -> int:
@@ -257,13 +267,15 @@ def main() -> None:
             protections.append("proc")
     if isolate.landlock_version() >= 1:
         protections.append("landlock")
+    if flavour in _FILTERED and syscalls.available():
+        protections.append("seccomp")
     isolate.adopt_orphans()
     _import_flavour(flavour)
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": True, "isolation": protections}).encode())
     workdir = Path.cwd()
-    _Server(control, workdir).serve()
+    _Server(control, workdir, flavour).serve()
     shutil.rmtree(workdir, ignore_errors=True)  # the parent does so too, unless it was killed
 
 

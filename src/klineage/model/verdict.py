@@ -66,6 +66,7 @@ class LaunchReport(Frozen):
     # each of them, "mma_flops" and "load_bytes"; empty without loops
     loop_sass: dict[str, int] = {}
     compile_s: float | None = None
+    line: int = 0  # where the kernel is defined in the module's text
 
     @property
     def blocks(self) -> int:

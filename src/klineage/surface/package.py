@@ -6,8 +6,10 @@ import ast
 import builtins
 import difflib
 import importlib.util
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -137,11 +139,17 @@ class Package:
 
     def header(self, spec: str) -> str:
         """The comment line that names the origin: package, version and licence."""
-        for distribution in metadata.packages_distributions().get(self.top, []):
+        for distribution in _distributions(tuple(sys.path)).get(self.top, []):
             info = metadata.metadata(distribution)
             licence = _licence(info)
             return f"# Cut out of {distribution} {info['Version']} ({licence}): {spec}\n"
         return f"# Cut out of {self.top} (version and licence not stated): {spec}\n"
+
+
+@cache
+def _distributions(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Distributions by top-level package; reading them takes seconds where many are installed."""
+    return metadata.packages_distributions()
 
 
 def _licence(info: metadata.PackageMetadata) -> str:

@@ -25,7 +25,7 @@ DTYPES: dict[str, torch.dtype] = {
     "fp8e4m3": torch.float8_e4m3fn,
     "fp8e5m2": torch.float8_e5m2,
 }
-VALUES = ("normal", "shifted", "large", "constant", "positive", "spike", "stagnant")
+VALUES = ("normal", "faint", "shifted", "large", "constant", "positive", "spike", "stagnant")
 LAYOUTS = ("contiguous", "padded", "transposed")
 RESERVED = ("name", "role", "seed", "fresh")
 
@@ -53,7 +53,8 @@ def tensor(
 ) -> Tensor:
     """A floating tensor of the case: its dtype, its layout, its kind of values along the reduction ``axis``.
 
-    ``values``: ``normal`` N(0, 1); ``shifted`` N(5, 1); ``large`` N(0, scale), scale 64 unless the case says;
+    ``values``: ``normal`` N(0, 1); ``faint`` N(0, 1) / 512, so that an epsilon under a root decides; ``shifted``
+    N(5, 1); ``large`` N(0, scale), scale 64 unless the case says;
     ``constant`` one eighth-integer per row (its fp32 mean is exact); ``positive`` uniform in [0.5, 1.5); ``spike``
     small noise with 8 in the last place, so a dropped tail shows; ``stagnant`` 64 in the first place and about 1/8
     after it, so that an accumulator of half precision stops moving.
@@ -103,6 +104,8 @@ def _fill(
         data.select(axis, 0).fill_(64.0)
         return data.to(dtype)
     noise = torch.empty(shape, dtype=torch.float32).normal_(generator=generator)
+    if kind == "faint":
+        return (noise / 512).to(dtype)
     if kind == "shifted":
         return (noise + _SHIFT).to(dtype)
     if kind == "large":
@@ -133,7 +136,7 @@ MATMUL_DIMS: tuple[dict[str, int], ...] = (
     {"m": 5, "n": 7, "k": 1031},
     {"m": 128, "n": 256, "k": 128},  # a multiple of every tile: unmasked and descriptor accesses run only here
 )
-_ROW_VALUES = ("normal", "large", "shifted", "constant", "normal", "spike", "shifted", "normal")
+_ROW_VALUES = ("normal", "large", "shifted", "constant", "normal", "spike", "shifted", "faint")
 _ROW_LAYOUTS = ("contiguous", "contiguous", "padded", "contiguous", "transposed", *("contiguous",) * 3)
 _MATMUL_VALUES = ("normal", "shifted", "large", "spike", "normal", "stagnant", "normal")
 _MATMUL_LAYOUTS = ("contiguous", "contiguous", "padded", "transposed", *("contiguous",) * 3)

@@ -93,6 +93,7 @@ class HostWatch(TorchFunctionMode):
         self._derived: dict[int, Any] = {}  # address -> storage, kept alive so that no address is used again
         self._made: dict[int, Any] = {}  # the same of what kernels wrote
         self._suspicious: Counter[str] = Counter()
+        self.unfilled: set[int] = set()  # addresses of storages that were allocated and not filled by torch
         self._read = 0  # real numbers that the host took out of tensors
         self.ledger = ledger
 
@@ -156,10 +157,12 @@ class HostWatch(TorchFunctionMode):
             if name in _UNFILLED:
                 for tensor in outputs:
                     self._prepare(tensor)
+                    self.unfilled.add(tensor.untyped_storage().data_ptr())
             elif self._computed(inputs, versions, outputs, result):
                 self._record(func, name, inputs, outputs)
+            changed = [t for t, v in zip(inputs, versions, strict=True) if t._version != v]
+            self.unfilled -= {t.untyped_storage().data_ptr() for t in changed}
             if self.ledger:
-                changed = [t for t, v in zip(inputs, versions, strict=True) if t._version != v]
                 self.ledger.note(t.untyped_storage() for t in (*self._new(inputs, outputs), *changed))
         return result
 

@@ -54,6 +54,8 @@ class _Runner:
         self._reverse = reverse
         self.kernels: list[str] = []
         self.grids: list[tuple[int, int, int]] = []
+        self.lines: list[int] = []
+        self.launches = 0  # those of an empty grid too
         self.scalars = 1
         self.atomics = False
         self.fault: KernelFault | None = None
@@ -61,9 +63,11 @@ class _Runner:
     def launch(self, launch: Launch) -> None:
         builder = apply()
         self._watch.before_launch(launch.arguments)
-        if not autotune.CHOICE.trying:
+        self.launches += not autotune.CHOICE.trying
+        if launch.blocks and not autotune.CHOICE.trying:  # an empty grid launches nothing on a GPU either
             self.kernels.append(launch.kernel)
             self.grids.append(launch.grid)
+            self.lines.append(launch.function.__code__.co_firstlineno)
             self.scalars = zlib.adler32(_scalars(launch).encode(), self.scalars)
             autotune.CHOICE.launches = len(self.kernels)
         builder.begin_launch(launch.arguments, self._watch.known())
@@ -93,7 +97,8 @@ def run_job(payload: Payload) -> Payload:
     first when that case used no atomics. Optional: ``configs`` of a case, ``case_timeout_s``, ``reverse``.
     Answer: {"cases": [{"name", "error" (one line or None), "kind" ("exception", "out_of_bounds", "write_race",
     "read_race", "timeout" or None), "outputs" (copies with their strides, other values as they are), "modified"
-    (indices of inputs that changed), "aliases" ([output, input] pairs), "launches", "kernels", "grids", "scalars"
+    (indices of inputs that changed), "aliases" ([output, input] pairs), "launches", "kernels", "grids", "lines" (where
+    each kernel is defined), "scalars"
     (check sum of what the host chose), "atomics", "torch_ops" (names: torch computed with the inputs, or on what
     kernels wrote), "scratch_ops" (all other torch work: {"op", "calls", "elements"}), "unaccounted" (bytes that
     neither kernels nor watched torch calls wrote), "threads" (left running), "wall_s"}], "tampered" (names and
@@ -140,6 +145,7 @@ _EMPTY: Payload = {
     "scratch_ops": [],
     "unaccounted": [],
     "grids": [],
+    "lines": [],
     "scalars": 0,
     "atomics": False,
     "threads": 0,
@@ -152,6 +158,7 @@ def _prepare(payload: Payload) -> None:
     where = target(payload.get("target") or DEFAULT_TARGET)
     set_driver(where)
     pretend_device(where)
+    autotune.CHOICE.trials = False
     autotune.CHOICE.index = int(payload.get("config_index", 0))
     configs = payload.get("configs") or {}
     autotune.CHOICE.named = configs if isinstance(configs, dict) else {}
@@ -214,9 +221,10 @@ def _run_case(
     after = [_content(v) for v in inputs]
     return {
         **answer,
-        "launches": len(runner.kernels),
+        "launches": runner.launches,
         "kernels": runner.kernels,
         "grids": [list(grid) for grid in runner.grids],
+        "lines": runner.lines,
         "scalars": runner.scalars,
         "atomics": runner.atomics,
         "torch_ops": watch.suspicious(),
@@ -286,7 +294,10 @@ class _TraceRunner:
         wave = self._waves[number] if number < len(self._waves) else (self._waves or [None])[-1]
         with using_builder(self._tracer):
             traffic = self._launches.trace(launch, self._watch.known(), wave)
-        self.records.append({"kernel": launch.kernel, "grid": list(launch.grid), "traffic": traffic.model_dump()})
+        line = launch.function.__code__.co_firstlineno
+        self.records.append(
+            {"kernel": launch.kernel, "line": line, "grid": list(launch.grid), "traffic": traffic.model_dump()}
+        )
         autotune.CHOICE.launches = len(self.records)
 
 
@@ -295,7 +306,7 @@ def trace_job(payload: Payload) -> Payload:
 
     ``inputs``: specs, ["tensor", shape, strides, dtype name] (real numbers: nothing is filled in), ["data", array]
     (integers as they are) or ["value", v]. ``waves``: programs resident at once, per launch (the last one holds for
-    further launches; [] to leave waves out). Answer: {"launches": [{"kernel", "grid", "traffic" (fields of
+    further launches; [] to leave waves out). Answer: {"launches": [{"kernel", "line", "grid", "traffic" (fields of
     ``model.Traffic``)}], "error", "kind", "wall_s"}.
     """
     _prepare(payload)
@@ -317,6 +328,34 @@ def trace_job(payload: Payload) -> Payload:
     finally:
         set_runner(previous)
     return {**answer, "launches": runner.records, "wall_s": time.perf_counter() - started}
+
+
+def spot_job(payload: Payload) -> Payload:
+    """Run a few programs of each launch on real inputs.
+
+    ``inputs``: ["file", path, shape, strides, dtype name] (bytes of the tensor's storage) or ["value", v]; ``shares``:
+    places in each grid, 0..1; ``configs`` by launch. Answer: see ``spot.spot_check``.
+    """
+    from .spot import spot_check
+
+    _prepare({**payload, "configs": None})
+    try:
+        with PretendCuda("cpu"):
+            entry = load(payload["source"], payload.get("entry", "run"))
+    except (Exception, KernelFault) as error:
+        return _failure(error)
+    inputs = [_from_file(spec) for spec in payload["inputs"]]
+    return spot_check(entry, inputs, payload["shares"], payload.get("configs") or ())
+
+
+def _from_file(spec: Any) -> Any:
+    if spec[0] == "value":
+        return spec[1]
+    _, path, shape, stride, name = spec
+    dtype: torch.dtype = getattr(torch, name)
+    size = Path(path).stat().st_size
+    flat = torch.from_file(path, shared=False, size=size, dtype=torch.uint8) if size else torch.empty(0)
+    return flat.view(dtype).as_strided(tuple(shape), tuple(stride))
 
 
 def _from_spec(spec: Any) -> Any:

@@ -26,7 +26,17 @@ _MODULES = (
 _CLASSES = ("torch.Tensor", "torch.cuda.Event", "torch.cuda.Stream")
 _OURS = {"klineage.gate.interpreter.executor": {"_runner"}}  # names the harness itself sets again
 # Autotuners and jit functions keep their own state; sys.* names that the interpreter of Python itself sets
-_MOVING = {"last_exc", "last_type", "last_value", "last_traceback", "exc_info", "path_importer_cache", "ps1"}
+_MOVING = {
+    "__warningregistry__",
+    "_",
+    "last_exc",
+    "last_type",
+    "last_value",
+    "last_traceback",
+    "exc_info",
+    "path_importer_cache",
+    "ps1",
+}
 
 
 def _loaded() -> Iterator[tuple[str, Any]]:
@@ -88,12 +98,14 @@ class TamperWatch:
         for name, before in self._names.items():
             now = dict(vars(owners[name])) if name in owners else {}
             for key, value in before.items():
-                if key in _MOVING or key in _OURS.get(name, ()) or key.startswith("__"):
+                if key in _MOVING or key in _OURS.get(name, ()):
                     continue
                 if now.get(key) is not value:
                     found.append(f"{name}.{key}")
                 elif isinstance(value, types.FunctionType) and self._recoded(value):
                     found.append(f"the code of {name}.{key}")
+            if isinstance(owners.get(name), type):  # lazy imports add to modules, nothing adds to these classes
+                found += [f"{name}.{key}" for key in now.keys() - before.keys()]
         now_flags = _flags()
         found += [f"the global {name}" for name, value in self._flags.items() if now_flags[name] != value]
         return found

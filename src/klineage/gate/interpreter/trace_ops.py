@@ -231,7 +231,7 @@ equip()
 
 
 @contextlib.contextmanager
-def using_builder(tracer: Tracer) -> Generator[None]:
+def using_builder(tracer: Any) -> Generator[None]:
     """Interpret with the tracing builder, which also hears of loops."""
     before = native.interpreter_builder
     observer = set_loop_observer(tracer)
