@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from .errors import KernelError, KLineageError, TaskError
+from .gate.gpu import measurable_target
 from .gate.judge import Gate, TaskGate
 from .induce import ProbePlan
 from .induce import induce as induce_from
@@ -30,19 +31,31 @@ QUICKSTART_TASKS = ("layer_norm", "matmul", "softmax")
 
 
 class Session:
-    """One target, one store and the gate's workers, shared by several jobs. Use as a context manager."""
+    """One target, one store and the gate's workers, shared by several jobs. Use as a context manager.
+
+    Without ``target_name`` it measures on this machine's GPU, or models the default target when there is none; a named
+    target is always modelled.
+    """
 
     def __init__(
         self, target_name: str | None = None, store: str | Store | None = None, progress: Progress | None = None,
         jobs: int = 2,
     ) -> None:  # fmt: skip
-        self.target = target(target_name or DEFAULT_TARGET)
+        here = measurable_target() if target_name is None else None
+        self.target = here or target(target_name or DEFAULT_TARGET)
         self._own_store = not _is_store(store)
         self.store: Store = store if _is_store(store) else open_store(store)  # type: ignore[assignment,arg-type]
         self.progress = progress or NullProgress()
-        self.gate = Gate(self.target, self.store, jobs=jobs)
+        self.gate = self._gate(measured=here is not None, jobs=jobs)
         self._judges: dict[str, TaskGate] = {}
         self._loading = threading.Lock()
+
+    def _gate(self, measured: bool, jobs: int) -> Gate:
+        if not measured:
+            return Gate(self.target, self.store, jobs=jobs)
+        from .gate.measured.judge import MeasuredGate
+
+        return MeasuredGate(self.target, self.store, jobs=jobs)
 
     def __enter__(self) -> Session:
         return self
@@ -83,8 +96,9 @@ class Session:
             return walk_with(judge, self.store, expert, budget, self.progress, made)
 
     def lineages(self, tasks: Iterable[str] | None = None) -> list[Lineage]:
-        """The latest lineage of each task on this target."""
-        latest = {line.task: line for line in self.store.lineages(target=self.target.name)}
+        """The latest lineage of each task on this target, judged in this mode."""
+        known = self.store.lineages(target=self.target.name)
+        latest = {line.task: line for line in known if line.mode is self.gate.mode}
         wanted = None if tasks is None else {self.judge(t).info.name for t in tasks}
         return [line for name, line in sorted(latest.items()) if wanted is None or name in wanted]
 
@@ -140,7 +154,7 @@ class Session:
         Walks the task first when the store holds no finished lineage of its present expert.
         """
         judge = self.judge(name)
-        line = self.store.latest_lineage(judge.info.name, self.target.name)
+        line = next(iter(self.lineages([name])), None)
         if line is None or line.task_id != judge.info.id or line.end == "interrupted":
             line = self.walk(name)
         naive = self.store.get_kernel(line.naive)

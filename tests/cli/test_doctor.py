@@ -8,7 +8,7 @@ import pytest
 
 from klineage.cli import doctor
 from klineage.cli.app import run
-from klineage.cli.gpu import Gpu, default_target
+from klineage.gate.gpu import Gpu, default_target
 
 TORCH_CPU = json.dumps({"version": "2.13.0+cpu", "cuda": None, "gpu": False})
 TORCH_CUDA = json.dumps({"version": "2.13.0", "cuda": "12.9", "gpu": True})
@@ -113,5 +113,5 @@ def test_this_machine_can_run_and_says_so(monkeypatch, tmp_path, capsys):
     ids=["no-gpu", "h200", "known", "unknown"],
 )  # fmt: skip
 def test_default_target_is_the_gpus(monkeypatch, gpu, expected):
-    monkeypatch.setattr("klineage.cli.gpu.find_gpu", lambda: gpu)
+    monkeypatch.setattr("klineage.gate.gpu.find_gpu", lambda: gpu)
     assert default_target().name == expected

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..errors import KLineageError
 from ..model import Frozen
-from .gpu import Gpu, find_gpu
+from ..gate.gpu import Gpu, find_gpu
 
 TRITON_RANGE = (Version("3.6"), Version("3.10"))  # from, below
 TOOLS = ("ptxas", "nvdisasm", "cuobjdump")

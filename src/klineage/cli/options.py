@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 TargetOption = Annotated[
-    str | None, typer.Option("--target", help="Architecture: sm_80, sm_89, sm_90 ... [default: the GPU's, else sm_90]")
+    str | None, typer.Option("--target", help="Architecture to model: sm_80, sm_89, sm_90 ... [default: measured on the GPU, else sm_90]")
 ]
 StoreOption = Annotated[
     str | None,
@@ -40,7 +40,7 @@ def cores() -> int:
 def choose_target(name: str | None) -> Target:
     """The target named, or the default. Raises TargetError."""
     if name is None:
-        from .gpu import default_target
+        from ..gate.gpu import default_target
 
         return default_target()
     from ..model import target

@@ -70,7 +70,7 @@ def quickstart(
         from .. import api
 
         report = api.quickstart(
-            target=chosen.name, store=evidence, progress=progress, budget=budget, jobs=jobs or cores()
+            target=target and chosen.name, store=evidence, progress=progress, budget=budget, jobs=jobs or cores()
         )
     from ..report import quickstart_page
     from .output import show
@@ -116,7 +116,7 @@ def walk(
         budget = WalkBudget(**{name: limit for name, limit in limits.items() if limit is not None})
         lineage = api.walk(
             task,
-            target=chosen.name,
+            target=target and chosen.name,
             store=evidence,
             progress=progress,
             budget=budget,
@@ -143,7 +143,7 @@ def induce(
         from .. import api
 
         skills = api.induce(
-            target=chosen.name, store=evidence, progress=progress, tasks=tasks or None, jobs=jobs or cores()
+            target=target and chosen.name, store=evidence, progress=progress, tasks=tasks or None, jobs=jobs or cores()
         )
     if out is not None:
         from ..library import save_skill
@@ -195,7 +195,7 @@ def optimize(
         report = api.optimize(
             task,
             kernel_path=str(kernel) if kernel else None,
-            target=chosen.name,
+            target=target and chosen.name,
             store=evidence,
             budget=budget,
             skills=skills,
@@ -228,7 +228,7 @@ def recover(
 
         report = api.recover(
             task,
-            target=chosen.name,
+            target=target and chosen.name,
             store=evidence,
             budget=budget,
             skills=skills,
@@ -256,7 +256,7 @@ def gate(
         from .. import api
 
         verdict = api.gate(
-            task, str(kernel), target=chosen.name, store=evidence, progress=progress, jobs=jobs or cores()
+            task, str(kernel), target=target and chosen.name, store=evidence, progress=progress, jobs=jobs or cores()
         )
     from ..report import verdict_page
     from .output import show

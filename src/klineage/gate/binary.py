@@ -63,6 +63,9 @@ class Sass:
     loop: dict[str, int]  # mix of the innermost loops with "loops", "mma_flops", "load_bytes"; empty without loops
 
 
+NOT_READ = Sass({}, "", 0, 0, 0, {})  # of code that was not disassembled
+
+
 def parse_cubin(data: bytes) -> Cubin:
     """Read a 64-bit cubin ELF image. Raises ValueError when it is not one."""
     try:

@@ -64,6 +64,7 @@ class Capture:
         self.compile_seconds: dict[str, float] = {}  # by Triton's kernel hash, those compiled now
         self.current = ""  # name of the kernel being compiled or launched
         self.inputs: dict[int, int] = {}  # storage -> index of the entry's input
+        self.recorder: Any = None  # writes the call down for replay, when asked (see measured.record)
         self._score = score
         self._max_configs = max_configs
         self._tuners: list[Autotuner] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import inspect
 import io
@@ -134,7 +135,9 @@ class _Launcher:
         grid = (int(gx), int(gy), int(gz))
         if min(grid) <= 0:
             return  # as CUDA's launcher does
-        arguments = zip(self._src.fn.arg_names, rest[4:], strict=False)
+        arguments = list(zip(self._src.fn.arg_names, rest[4:], strict=False))
+        if capture.recorder is not None and not capture.trial:
+            self._write_down(grid, function, [value for _, value in arguments])
         capture.record(
             Launch(
                 kernel=metadata.name,
@@ -154,12 +157,20 @@ class _Launcher:
             )
         )
 
-    def _argument(self, index: int, name: str, value: Any) -> Arg:
+    def _write_down(self, grid: tuple[int, int, int], cubin: bytes, values: list[Any]) -> None:
+        kinds = {name: self._src.signature.get(name, "constexpr") for name in self._src.fn.arg_names}
+        divisible = [self._divisible(index) for index in range(len(values))]
+        key = hashlib.sha256(cubin).hexdigest()[:32]
+        self._capture.recorder.launch(self._metadata.name, grid, self._metadata, kinds, values, key, divisible)
+
+    def _divisible(self, index: int) -> int:
         attributes = self._src.attrs.get((index,), [])
-        divisible = next((int(v) for k, v in attributes if k == "tt.divisibility"), 1)
+        return next((int(v) for k, v in attributes if k == "tt.divisibility"), 1)
+
+    def _argument(self, index: int, name: str, value: Any) -> Arg:
         kind = str(self._src.signature.get(name, "constexpr"))
         source = self._capture.inputs.get(_storage(value)) if isinstance(value, torch.Tensor) else None
-        return Arg(name, kind, divisible, _describe(value), source)
+        return Arg(name, kind, self._divisible(index), _describe(value), source)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ..errors import KernelError
 from ..model import Kernel, LaunchReport, Target, content_hash
-from .binary import Cubin, Inspector, Sass, parse_cubin
+from .binary import NOT_READ, Cubin, Inspector, Sass, parse_cubin
 from .occupancy import occupancy
 from .wire import Payload
 from .workers import JobResult, Limits, Zygote
@@ -53,7 +53,8 @@ class CompileOutcome:
     """What became of compiling a kernel. ``reason`` is one line, empty exactly when ``ok``.
 
     ``launches`` and ``arguments`` go together, by case name: the final launches in order (autotuner trials are only
-    counted). A case may have none: a module that launches no kernel is for the gate to refuse.
+    counted). A case may have none: a module that launches no kernel is for the gate to refuse. ``programs`` (see
+    measured.record) and the binaries they launch are there when they were asked for.
     """
 
     ok: bool
@@ -62,6 +63,8 @@ class CompileOutcome:
     case: str = ""
     launches: dict[str, list[LaunchReport]] = dataclasses.field(default_factory=dict)
     arguments: dict[str, list[tuple[Arg, ...]]] = dataclasses.field(default_factory=dict)
+    programs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cubins: dict[str, bytes] = dataclasses.field(default_factory=dict)
     trials: int = 0
     wall_s: float = 0.0
     output_tail: str = ""
@@ -124,11 +127,14 @@ def compile_kernel(
     score: str = STATIC_SCORE,
     limits: Limits | None = None,
     jobs: int = 1,
+    record: bool = False,
+    disassemble: Collection[str] | None = None,
 ) -> CompileOutcome:
     """Run the kernel's entry on every case without executing a kernel, compiling each launch for ``target``.
 
     ``score`` ("module:callable", resolved in the worker) ranks autotuner configurations; the cases are dealt to
-    ``jobs`` children side by side. Raises KernelError for a language that cannot be compiled here, HarnessError when
+    ``jobs`` children side by side; ``record`` also writes each call down for replay. Code is
+    disassembled for the cases named in ``disassemble`` (all when None); elsewhere reports lack it. Raises KernelError for a language that cannot be compiled here, HarnessError when
     the worker or nvdisasm does not work.
     """
     if kernel.language != "triton":
@@ -140,12 +146,14 @@ def compile_kernel(
         "target": target.model_dump(),
         "max_configs": max_configs,
         "score": score,
+        "record": record,
     }
     hands = _deal(cases, jobs)
 
     def compile_hand(hand: Sequence[tuple[str, Sequence[InputSpec]]]) -> CompileOutcome:
         asked = [{"name": name, "inputs": list(specs)} for name, specs in hand]
-        return _compile_some(zygote, {**payload, "cases": asked}, target, limits)
+        wanted = [name for name, _ in hand if disassemble is None or name in disassemble]
+        return _compile_some(zygote, {**payload, "cases": asked}, target, limits, wanted)
 
     with ThreadPoolExecutor(len(hands)) as pool:
         outcomes = list(pool.map(compile_hand, hands))
@@ -182,12 +190,14 @@ def _size_class(n: int) -> str:
     return "one" if n == 1 else "other" if n % 16 else "aligned"
 
 
-def _compile_some(zygote: Zygote, payload: Payload, target: Target, limits: Limits | None) -> CompileOutcome:
+def _compile_some(
+    zygote: Zygote, payload: Payload, target: Target, limits: Limits | None, wanted: Collection[str]
+) -> CompileOutcome:
     job = zygote.run(_JOB, payload, limits)
     if job.value is None:
         return _failed(job, "worker", f"compiling ended early: {job.error}")
     try:
-        return _outcome(job, job.value, target, _inspector(zygote.cache_dir))
+        return _outcome(job, job.value, target, _inspector(zygote.cache_dir), wanted)
     except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
         # the answer comes from a process that ran the candidate's text
         return _failed(job, "worker", f"malformed answer: {type(error).__name__}")
@@ -202,6 +212,8 @@ def _joined(outcomes: Sequence[CompileOutcome], order: Sequence[str]) -> Compile
         True,
         launches={name: x.launches[name] for name in order for x in outcomes if name in x.launches},
         arguments={name: x.arguments[name] for name in order for x in outcomes if name in x.arguments},
+        programs={name: program for x in outcomes for name, program in x.programs.items()},
+        cubins={key: cubin for x in outcomes for key, cubin in x.cubins.items()},
         trials=sum(x.trials for x in outcomes),
         wall_s=max(x.wall_s for x in outcomes),
         output_tail="".join(x.output_tail for x in outcomes),
@@ -227,7 +239,9 @@ def _last_line(text: str) -> str:
     return [line.strip() for line in text.splitlines() if line.strip()][-1][:200]
 
 
-def _outcome(job: JobResult, answer: Payload, target: Target, inspector: Inspector) -> CompileOutcome:
+def _outcome(
+    job: JobResult, answer: Payload, target: Target, inspector: Inspector, wanted: Collection[str]
+) -> CompileOutcome:
     failure = answer["failure"]
     if failure is not None:
         kind = failure["kind"]
@@ -235,8 +249,10 @@ def _outcome(job: JobResult, answer: Payload, target: Target, inspector: Inspect
             raise ValueError(kind)
         return _failed(job, kind, str(failure["reason"]), str(failure["case"]))
     cubins = {str(key): parse_cubin(data) for key, data in answer["cubins"].items()}
-    sass = inspector.inspect([c.code for c in cubins.values()], target.arch)
-    inspected = {key: (cubin, code) for (key, cubin), code in zip(cubins.items(), sass, strict=True)}
+    needed = {x["cubin"] for case in answer["cases"] if str(case["name"]) in wanted for x in case["launches"]}
+    read = {key: cubin for key, cubin in cubins.items() if key in needed}
+    sass = dict(zip(read, inspector.inspect([c.code for c in read.values()], target.arch), strict=True))
+    inspected = {key: (cubin, sass.get(key, NOT_READ)) for key, cubin in cubins.items()}
     launches: dict[str, list[LaunchReport]] = {}
     arguments: dict[str, list[tuple[Arg, ...]]] = {}
     for case in answer["cases"]:
@@ -247,6 +263,8 @@ def _outcome(job: JobResult, answer: Payload, target: Target, inspector: Inspect
         True,
         launches=launches,
         arguments=arguments,
+        programs={str(c["name"]): c["program"] for c in answer["cases"] if c.get("program")},
+        cubins=dict(answer["cubins"]) if any(c.get("program") for c in answer["cases"]) else {},
         trials=int(answer["trials"]),
         wall_s=job.wall_s,
         output_tail=job.stdout_tail,

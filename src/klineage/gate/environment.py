@@ -9,6 +9,7 @@ import subprocess
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from .. import __version__
 from ..model import Environment, Provenance, Target, content_hash
@@ -42,6 +43,22 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def measured_environment(target: Target, facts: dict[str, Any]) -> Environment:
+    """The environment of verdicts reached on a GPU; ``facts`` as its worker tells them."""
+    clocks = f"{facts['clocks.max.sm']} MHz, memory {facts['clocks.max.mem']} MHz"
+    return Environment(
+        target=target.name,
+        mode=Provenance.MEASURED,
+        triton=_version("triton"),
+        torch=_version("torch"),
+        ptxas=ptxas_version(),
+        python=platform.python_version(),
+        device=f"{facts['name']} ({clocks})",
+        driver=str(facts["driver_version"]),
+        klineage=f"{__version__}+{judge_digest()}",
+    )
 
 
 def modelled_environment(target: Target) -> Environment:

@@ -17,6 +17,10 @@ class VerdictStore(Protocol):
         """Keep a kernel."""
         ...
 
+    def get_kernel(self, kernel_id: str) -> Kernel | None:
+        """A kernel by id, or None."""
+        ...
+
     def put_verdict(self, verdict: Verdict) -> str:
         """Keep a verdict; what returned survives a kill."""
         ...

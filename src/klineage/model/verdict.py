@@ -185,6 +185,7 @@ class Verdict(Frozen):
     environment: Environment
     incumbent: str | None = None
     layer: Layer | None = None  # what turned it away
+    launched_by: str = ""  # measured: "trusted" (captured launches replayed) or "child" (its own, confined process)
     judge_s: float = Field(default=0.0, ge=0)
 
     def model_post_init(self, context: object, /) -> None:

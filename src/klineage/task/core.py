@@ -48,6 +48,7 @@ class Task:
         self.info = info
         self.definition = definition
         self.id = info.id
+        self.path: Path | None = None  # the file it was loaded from
         self.notes: tuple[str, ...] = definition.notes
         self._cache: dict[tuple[str, str], Any] = {}
         self._experts: dict[str, Kernel | None] = {}  # by target; shared with salted copies

@@ -40,6 +40,7 @@ def load_task(path_or_name: str | Path, *, check: bool = True) -> Task:
         raise TaskError(f"task file {path} cannot be read: {error}", "give the path of a Python file") from None
     module = _execute(path, text)
     task = kernelbench_task(module, path, text) if is_kernelbench(module) else _task_of(module, path, text)
+    task.path = path
     if check:
         refuse(task)
     return task

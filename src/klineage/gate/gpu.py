@@ -50,7 +50,12 @@ def find_gpu() -> Gpu | None:
         return None
 
 
+def measurable_target() -> Target | None:
+    """The GPU's architecture, or None when there is no GPU or KLineage does not know it."""
+    gpu = find_gpu()
+    return TARGETS.get(f"sm_{gpu.arch}") if gpu else None
+
+
 def default_target() -> Target:
     """The GPU's architecture when KLineage knows it, else the default one."""
-    gpu = find_gpu()
-    return TARGETS.get(f"sm_{gpu.arch}", TARGETS[DEFAULT_TARGET]) if gpu else TARGETS[DEFAULT_TARGET]
+    return measurable_target() or TARGETS[DEFAULT_TARGET]

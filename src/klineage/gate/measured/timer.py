@@ -1,0 +1,93 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""Times calls on the GPU: interleaved, with the L2 flushed after inputs are placed, until the interval is narrow."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .stats import ABBA, Interval, enough, ratio_interval, time_interval
+
+WARM_UP_S = 0.05
+MOST_S = 2.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A call to time, and what is done before the clock starts (spoiling what it will write)."""
+
+    call: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+
+
+class Clock:
+    """Times single calls with device events; before each, twice the queried L2 is overwritten."""
+
+    def __init__(self) -> None:
+        properties = torch.cuda.get_device_properties(0)
+        self.l2_bytes = int(properties.L2_cache_size)
+        self._flush = torch.empty(max(2 * self.l2_bytes, 64 << 20), dtype=torch.uint8, device="cuda")
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * len(ABBA))]
+
+    def times(self, runs: Sequence[Run]) -> list[float]:
+        """Microseconds of each call, run one after another; all streams are waited for.
+
+        The last one runs once before the clock starts: what follows an idle moment is slower.
+        """
+        runs[-1].prepare()
+        self._flush.zero_()
+        runs[-1].call()
+        for index, run in enumerate(runs):
+            run.prepare()
+            self._flush.zero_()
+            self._events[2 * index].record()
+            run.call()
+            self._events[2 * index + 1].record()
+        torch.cuda.synchronize()
+        return [1e3 * self._events[2 * i].elapsed_time(self._events[2 * i + 1]) for i in range(len(runs))]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides timed in turn; times in microseconds."""
+
+    first: Interval
+    second: Interval
+    ratio: Interval  # first over second
+    rounds: int
+
+
+def compare(
+    clock: Clock, first: Sequence[Run], second: Sequence[Run], check: Callable[[int], str] | None = None, seed: int = 0
+) -> tuple[Comparison, str]:
+    """Time two sides in ABBA rounds, each round on the next of their input sets.
+
+    ``check`` looks at the outputs that the first side left in the set of that number, after rounds chosen at random;
+    what it complains of ends the timing and is returned beside the comparison ("" when all was well).
+    """
+    chance = random.Random(seed)
+    sides = (first, second)
+    warm = time.monotonic()
+    while time.monotonic() - warm < WARM_UP_S:
+        clock.times([first[0], second[0]])
+    taken: tuple[list[float], list[float]] = ([], [])
+    began, rounds, complaint = time.monotonic(), 0, ""
+    while True:
+        number = rounds % len(first)
+        order = ABBA if rounds % 2 == 0 else [1 - side for side in ABBA]
+        runs = [sides[side][number % len(sides[side])] for side in order]
+        for side, spent in zip(order, clock.times(runs), strict=True):
+            taken[side].append(spent)
+        rounds += 1
+        if check is not None and (rounds == 1 or chance.random() < 0.1):
+            complaint = check(number)
+        if complaint or (rounds >= 4 and time.monotonic() - began > MOST_S):
+            break
+        if rounds % 4 == 0 and enough(ratio_interval(*taken), rounds):
+            break
+    compared = Comparison(time_interval(taken[0]), time_interval(taken[1]), ratio_interval(*taken), rounds)
+    return compared, complaint
