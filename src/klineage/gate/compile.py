@@ -133,9 +133,9 @@ def compile_kernel(
     """Run the kernel's entry on every case without executing a kernel, compiling each launch for ``target``.
 
     ``score`` ("module:callable", resolved in the worker) ranks autotuner configurations; the cases are dealt to
-    ``jobs`` children side by side; ``record`` also writes each call down for replay. Code is
-    disassembled for the cases named in ``disassemble`` (all when None); elsewhere reports lack it. Raises KernelError for a language that cannot be compiled here, HarnessError when
-    the worker or nvdisasm does not work.
+    ``jobs`` children side by side; ``record`` also writes each call down for replay. Code is disassembled for the cases
+    named in ``disassemble`` (all when None); elsewhere reports lack it. Raises KernelError for a language that cannot
+    be compiled here, HarnessError when the worker or nvdisasm does not work.
     """
     if kernel.language != "triton":
         raise KernelError(f"cannot compile a {kernel.language} kernel", "give a Triton module")

@@ -24,6 +24,7 @@ from triton.runtime.errors import AutotunerError, OutOfResources, PTXASError
 from ..model import Target
 from . import binary, capture, capture_driver, isolate, pretend_cuda
 from .compile import make_input
+from .measured import record
 from .wire import Payload
 
 warm_up = capture_driver.warm_up  # called by the server before it forks
@@ -100,7 +101,8 @@ class _Job:
         recorder = self._recorder
         final = [x for x in recorder.launches if not x.trial]
         self.trials += len(recorder.launches) - len(final)
-        self.cases.append({"name": item["name"], "launches": [self._plain(x) for x in final]})
+        program = recorder.recorder.program() if recorder.recorder is not None else None
+        self.cases.append({"name": item["name"], "launches": [self._plain(x) for x in final], "program": program})
 
     def _call(self, entry: Callable[..., Any], specs: list[Any], backing: pretend_cuda.Backing) -> None:
         inputs = [make_input(tuple(spec), backing) for spec in specs]
@@ -109,7 +111,14 @@ class _Job:
             x.untyped_storage()._cdata: i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)
         }
         with pretend_cuda.PretendCuda(backing):
-            entry(*inputs)
+            if not self._payload.get("record"):
+                entry(*inputs)
+                return
+            self._recorder.recorder = recorder = record.Recorder(inputs)
+            if backing != "meta":
+                recorder.impossible = "its launcher reads values of tensors"
+            with recorder:
+                recorder.finish(entry(*inputs))
 
     def _plain(self, launch: capture.Launch) -> dict[str, Any]:
         key = hashlib.sha256(launch.cubin).hexdigest()[:32]

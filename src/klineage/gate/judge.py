@@ -57,7 +57,9 @@ class _ProfileRecord(Frozen):
 
 
 @dataclass(frozen=True)
-class _Judgement:
+class Judgement:
+    """What a verdict says, before it is one."""
+
     status: Status
     reason: str = ""
     cases: tuple[CaseResult, ...] = ()
@@ -66,14 +68,15 @@ class _Judgement:
     traffic: tuple[Traffic, ...] = ()
     layer: Layer | None = None
     unseen: tuple[str, ...] = ()
+    launched_by: str = ""
 
 
 def _failed_bench(
     case: Case, reason: str, correctness: Correctness, launches: tuple[LaunchReport, ...], layer: Layer
-) -> _Judgement:
+) -> Judgement:
     failed = CaseResult(case=case.name, passed=False, reason=reason)
     reason = f"case {case.name}: {reason}"
-    return _Judgement(Status.REJECTED_NUMERIC, reason, (*correctness.cases, failed), (), launches, layer=layer)
+    return Judgement(Status.REJECTED_NUMERIC, reason, (*correctness.cases, failed), (), launches, layer=layer)
 
 
 class Gate:
@@ -200,11 +203,11 @@ class TaskGate:
             self._by_text[text] = known
         return known
 
-    def _judgement(self, kernel: Kernel, checks: Sequence[Case], policed: bool = True) -> _Judgement:
+    def _judgement(self, kernel: Kernel, checks: Sequence[Case], policed: bool = True) -> Judgement:
         findings = check_policy(kernel.source) if policed else []
         if findings:
             reason = "; ".join(str(f) for f in findings[:3])
-            return _Judgement(Status.REJECTED_POLICY, reason, layer=Layer.POLICY)
+            return Judgement(Status.REJECTED_POLICY, reason, layer=Layer.POLICY)
         bench = self.info.with_role(CaseRole.BENCH)
         tuned = "autotune" in kernel.source  # then what is checked must be the configurations that are timed
         checking = None if tuned else self.gate.pool.submit(self._correctness, kernel, checks)
@@ -212,13 +215,13 @@ class TaskGate:
         if not compiled.ok:
             if checking is not None:
                 checking.cancel()
-            return _Judgement(Status.REJECTED_COMPILE, compiled.reason, layer=Layer.COMPILE)
+            return Judgement(Status.REJECTED_COMPILE, compiled.reason, layer=Layer.COMPILE)
         correctness = checking.result() if checking else self._tuned_correctness(kernel, checks, bench, compiled)
         launches = tuple(report for case in bench for report in compiled.launches.get(case.name, []))
         if correctness.status is None:
             correctness = agreeing(correctness, compiled.launches)
         if correctness.status is not None:
-            return _Judgement(
+            return Judgement(
                 correctness.status, correctness.reason, correctness.cases, (), launches, layer=correctness.layer
             )
         return self._timed(kernel, bench, compiled, correctness, launches)
@@ -244,7 +247,7 @@ class TaskGate:
         compiled: CompileOutcome,
         correctness: Correctness,
         launches: tuple[LaunchReport, ...],
-    ) -> _Judgement:
+    ) -> Judgement:
         times: list[CaseTime] = []
         traffic: list[Traffic] = []
         unseen: list[str] = []
@@ -257,15 +260,15 @@ class TaskGate:
                 return _failed_bench(case, profiled.reason, correctness, launches, Layer.SANITIZER)
             if profiled.disagrees:
                 reason = f"case {case.name}: {profiled.reason}"
-                return _Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.AGREEMENT)
+                return Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.AGREEMENT)
             if profiled.time is None:
-                return _Judgement(
+                return Judgement(
                     Status.INCONCLUSIVE, profiled.reason, correctness.cases, (), launches, layer=Layer.BENCH
                 )
             missing = missing_work(self.task, case, profiled)
             if missing:
                 reason = f"case {case.name}: {missing}"
-                return _Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.BENCH)
+                return Judgement(Status.REJECTED_HACK, reason, correctness.cases, (), launches, layer=Layer.BENCH)
             seen = spot.result()
             if seen.reason:
                 return _failed_bench(case, seen.reason, correctness, launches, Layer.BENCH)
@@ -277,7 +280,7 @@ class TaskGate:
                 tuple(compiled.launches[case.name]),
                 "",
             )
-        return _Judgement(
+        return Judgement(
             Status.ACCEPTED, "", correctness.cases, tuple(times), launches, tuple(traffic), unseen=tuple(unseen)
         )
 
@@ -313,14 +316,15 @@ class TaskGate:
 
     def _compile(self, kernel: Kernel, cases: Sequence[Case], target: Target) -> CompileOutcome:
         specs = [(case.name, self.task.input_specs(case)) for case in cases]
-        return compile_kernel(self.gate.compiler, kernel, specs, target, jobs=self.gate.jobs)
+        timed = {case.name for case in cases if case.role is not CaseRole.CHECK}
+        return compile_kernel(self.gate.compiler, kernel, specs, target, jobs=self.gate.jobs, disassemble=timed)
 
     def _correctness(
         self, kernel: Kernel, checks: Sequence[Case], configs: Mapping[str, Sequence[str | None]] | None = None
     ) -> Correctness:
         return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target, configs)
 
-    def _verdict(self, kernel: Kernel, judged: _Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
+    def _verdict(self, kernel: Kernel, judged: Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
         return Verdict(
             task=self.info.name,
             task_id=self.task.id,
