@@ -18,8 +18,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..errors import KLineageError
-from ..model import Frozen
 from ..gate.gpu import Gpu, find_gpu
+from ..model import Frozen
 
 TRITON_RANGE = (Version("3.6"), Version("3.10"))  # from, below
 TOOLS = ("ptxas", "nvdisasm", "cuobjdump")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ..store import Store
 
 TargetOption = Annotated[
-    str | None, typer.Option("--target", help="Architecture to model: sm_80, sm_89, sm_90 ... [default: measured on the GPU, else sm_90]")
+    str | None,
+    typer.Option("--target", help="Model this one: sm_80, sm_89, sm_90 ... [default: measure on the GPU, else sm_90]"),
 ]
 StoreOption = Annotated[
     str | None,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import Case, CaseTime, Kernel, LaunchReport, Target, Traffic, modelled
+from ..model import Case, CaseTime, Kernel, LaunchReport, LaunchTime, ModelTerm, Target, Traffic, modelled
 from ..task import Task
 from .perf import case_time
+from .perf_params import params_for
 from .workers import Zygote
 
 TRACE_JOB = "klineage.gate.interpreter.jobs:trace_job"
@@ -52,7 +53,21 @@ def profile_case(
         return Profiled(None, (), "it launched other kernels or grids than when compiled", disagrees=True)
     traffic = tuple(Traffic.model_validate(t["traffic"]) for t in traced)
     time_us, launches = case_time(list(reports), list(traffic), target)
+    moved = result.value["host"]
+    calls = [_torch_call(str(name), int(read) + int(written), target) for name, read, written in moved]
+    time_us, launches = time_us + sum(call.time_us for call in calls), (*launches, *calls)
     work = task.work(case)
     floor_us = max(work.bytes / target.dram_gbps / 1e3, work.flops / target.fp16_tc_tflops / 1e6)
     timed = CaseTime(case=case.name, latency=modelled(time_us, "us"), launches=launches, roofline_us=floor_us)
-    return Profiled(timed, traffic, "")
+    return Profiled(timed, traffic, "", float(sum(int(call[2]) for call in moved)))
+
+
+def _torch_call(name: str, size: int, target: Target) -> LaunchTime:
+    """The time of a torch call of the launcher: it moves bytes through device memory and is a launch itself."""
+    launch_us = params_for(target).launch_us
+    memory_us = size / target.dram_gbps / 1e3
+    terms = (
+        ModelTerm(name="DRAM", time_us=memory_us, how=f"{size} bytes at {target.dram_gbps:g} GB/s"),
+        ModelTerm(name="launch", time_us=launch_us, how=f"{launch_us:g} us per launch"),
+    )
+    return LaunchTime(kernel=name, time_us=memory_us + launch_us, bound="DRAM", terms=terms)

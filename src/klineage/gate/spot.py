@@ -30,6 +30,7 @@ SPOT_JOB = "klineage.gate.interpreter.jobs:spot_job"
 _PROGRAMS = 6  # of each launch: the first, the last, and others by chance
 _MOST_BYTES = 3 << 30  # of inputs and reference; beyond it the case is left out
 _MOST_FLOPS = 2e11  # of the reference on the CPU: a second or two
+_COVERED = 0.8  # of an output: an estimate from a sample
 _WIDER = 4.0  # times the floor of the tolerance; the reference here is in fp32
 
 
@@ -85,6 +86,7 @@ class SpotChecks:
             "inputs": prepared.specs,
             "shares": [0.0, 1.0, *map(float, drawn)],
             "configs": [r.config for r in reports],
+            "seed": int.from_bytes(os.urandom(4), "little"),
         }
         result = worker.run(SPOT_JOB, payload)
         if result.value is None:
@@ -140,6 +142,11 @@ class SpotChecks:
             told = cast(dict[str, Any], given)
             if (tuple(told["shape"]), told["dtype"]) != form:
                 return SpotResult(reason=f"output {number} is {told['dtype']} {tuple(told['shape'])}, expected {form}")
+            size = prepared.expected[number].numel() * getattr(torch, form[1]).itemsize
+            distinct = told.get("distinct")
+            if isinstance(distinct, float) and distinct < _COVERED * size:
+                reason = f"output {number}: programs store to the same places, {distinct / size:.0%} of it in all"
+                return SpotResult(reason=reason)
             places = torch.from_numpy(np.asarray(told["places"]).astype(np.int64))
             values = torch.from_numpy(np.asarray(told["values"]).astype(np.float64))
             compared += places.numel()

@@ -201,6 +201,8 @@ def _confine(limits: dict[str, Any], directory: Path, flavour: str) -> None:
         writable.append(os.environ["TRITON_CACHE_DIR"])
     if flavour not in _FILTERED:  # a driver may share memory with its device's other users
         writable.append("/dev/shm")
+    if flavour == "plain":  # CUDA writes to its own process's entries; only the namespace's processes are there
+        writable.append("/proc")
     isolate.forbid_writes_outside([*writable, *map(str, Path("/dev").glob("nvidia*"))])
     if flavour in _FILTERED:
         syscalls.forbid_calls(new_processes=_FILTERED[flavour])

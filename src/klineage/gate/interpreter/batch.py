@@ -35,6 +35,7 @@ class BatchTracer(Tracer):
         self._coordinates: tuple[Array, Array, Array] = (np.zeros(0), np.zeros(0), np.zeros(0))
         self._groups: list[tuple[Array | None, float]] = [(None, 1.0)]  # programs in this trip, repeats of the trip
         self.outer_counts: Array = np.zeros(0)
+        self.stores = Footprint()  # sectors stored or updated
 
     def run(self, launch: Launch, programs: Array, outer_loops: set[LoopId]) -> float:
         """Trace programs; returns the mean number of trips of outer loops. Raises Diverged."""
@@ -106,12 +107,12 @@ class BatchTracer(Tracer):
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *rest: Any, **_: Any) -> Any:
         self.operation()
-        self._visit(ptrs, mask)
+        self._visit(ptrs, mask, self.stores)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         if not val.dtype.scalar.is_floating():
             raise Diverged("integer atomics hand out different values")
-        self._visit(ptr, mask)
+        self._visit(ptr, mask, self.stores)
         return tile(val.dtype.scalar, logical_shape(ptr))
 
     def create_atomic_cas(self, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
@@ -146,8 +147,8 @@ class BatchTracer(Tracer):
             pointers, inside = pointers[0], inside[0]
         return _handle(pointers, desc.base.dtype.scalar, many), _handle(inside, tl.int1, many)
 
-    def _visit(self, ptrs: Any, mask: Any) -> None:
-        """Note the sectors of an access, for each group of programs that make it."""
+    def _visit(self, ptrs: Any, mask: Any, also: Footprint | None = None) -> None:
+        """Note the sectors of an access, for each group of programs that make it (``also`` in that footprint)."""
         itemsize = numpy_dtype(ptrs.get_element_ty()).itemsize
         pointers, chosen = ptrs.data, None if mask is None else mask.data
         many = is_batched(ptrs) or is_batched(mask)
@@ -166,6 +167,8 @@ class BatchTracer(Tracer):
             places = [(buffer, lanes)] if buffer else [(b, lanes[w]) for b, w in self.memory.split(lanes)]
             for place, where in places:
                 self.footprint.add(place.low, sectors_of(where), self._scale * repeats)
+                if also is not None:
+                    also.add(place.low, sectors_of(where))
 
     # ------------------------------------------------------------------ what has no leading axis
     def create_dot(self, a: Any, b: Any, d: Any, *rest: Any) -> Any:

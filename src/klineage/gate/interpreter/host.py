@@ -61,12 +61,12 @@ def poison(tensor: torch.Tensor) -> None:
     if tensor.numel() == 0 or tensor.is_meta:
         return
     storage = tensor.untyped_storage()
-    everything = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
+    everything = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,))
     if tensor.dtype in _FP8_NAN_BYTE:
         everything.fill_(_FP8_NAN_BYTE[tensor.dtype])
     elif tensor.is_floating_point() or tensor.is_complex():
         whole = storage.nbytes() // tensor.element_size()
-        torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (whole,), (1,)).fill_(float("nan"))
+        torch.empty(0, dtype=tensor.dtype, device="cpu").set_(storage, 0, (whole,), (1,)).fill_(float("nan"))
     else:
         everything.fill_(POISON_BYTE)
 
@@ -94,6 +94,9 @@ class HostWatch(TorchFunctionMode):
         self._made: dict[int, Any] = {}  # the same of what kernels wrote
         self._suspicious: Counter[str] = Counter()
         self.unfilled: set[int] = set()  # addresses of storages that were allocated and not filled by torch
+        self.moved: list[
+            tuple[str, int, int]
+        ] = []  # each call that computes or copies: name, bytes read, bytes written
         self._read = 0  # real numbers that the host took out of tensors
         self.ledger = ledger
 
@@ -158,9 +161,12 @@ class HostWatch(TorchFunctionMode):
                 for tensor in outputs:
                     self._prepare(tensor)
                     self.unfilled.add(tensor.untyped_storage().data_ptr())
-            elif self._computed(inputs, versions, outputs, result):
-                self._record(func, name, inputs, outputs)
             changed = [t for t, v in zip(inputs, versions, strict=True) if t._version != v]
+            if name not in _UNFILLED and self._computed(inputs, versions, outputs, result):
+                self._record(func, name, inputs, outputs)
+                written = [*self._new(inputs, outputs), *changed]
+                read = [t for t in inputs if not any(t is c for c in changed)]
+                self.moved.append((_title(func, name), _bytes(read), _bytes(written)))
             self.unfilled -= {t.untyped_storage().data_ptr() for t in changed}
             if self.ledger:
                 self.ledger.note(t.untyped_storage() for t in (*self._new(inputs, outputs), *changed))
@@ -220,6 +226,10 @@ class HostWatch(TorchFunctionMode):
     def operators(self) -> list[dict[str, Any]]:
         """The record, by name: {"op", "calls", "elements"}."""
         return [{"op": n, "calls": c, "elements": self.largest[n]} for n, c in sorted(self.calls.items())]
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _has_bytes(tensor: torch.Tensor) -> bool:

@@ -170,7 +170,7 @@ def _own_storage(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     span = 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
-    copy = torch.empty(span, dtype=value.dtype)
+    copy = torch.empty(span, dtype=value.dtype, device="cpu")
     copy.copy_(value.as_strided((span,), (1,)))
     return copy.as_strided(value.shape, value.stride())
 
@@ -179,7 +179,7 @@ def _content(value: Any) -> torch.Tensor | None:
     if not isinstance(value, torch.Tensor):
         return None
     storage = value.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).clone()
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,)).clone()
 
 
 def _placed(values: list[Any], storages: list[Any] | None) -> list[Any]:
@@ -190,7 +190,9 @@ def _placed(values: list[Any], storages: list[Any] | None) -> list[Any]:
             own = value.untyped_storage()
             if storage.nbytes() == own.nbytes():
                 storage.copy_(own)
-                fresh[number] = torch.empty(0, dtype=value.dtype).set_(storage, 0, value.shape, value.stride())
+                fresh[number] = torch.empty(0, dtype=value.dtype, device="cpu").set_(
+                    storage, 0, value.shape, value.stride()
+                )
     return fresh
 
 
@@ -254,6 +256,9 @@ def _outputs(outcome: Any, inputs: list[Any], watch: HostWatch) -> Payload:
     subclass = next((o for o in leaves if isinstance(o, torch.Tensor) and type(o) is not torch.Tensor), None)
     if subclass is not None and type(subclass) is not torch.nn.Parameter:
         return {"error": f"returned a tensor of class {type(subclass).__name__}", "kind": "exception"}
+    bare = next((o for o in leaves if isinstance(o, torch.Tensor) and not _in_memory(o)), None)
+    if bare is not None:
+        return {"error": f"returned a tensor on {bare.device.type}, {bare.layout}: not in memory", "kind": "exception"}
     watch.check_outputs([o for o in leaves if _occupied(o)])
     places = {v.untyped_storage().data_ptr(): i for i, v in enumerate(inputs) if _occupied(v)}
     aliases = [
@@ -265,9 +270,11 @@ def _outputs(outcome: Any, inputs: list[Any], watch: HostWatch) -> Payload:
 
 
 def _occupied(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.is_meta or value.layout is not torch.strided:
-        return False
-    return value.untyped_storage().nbytes() > 0
+    return isinstance(value, torch.Tensor) and _in_memory(value) and value.untyped_storage().nbytes() > 0
+
+
+def _in_memory(value: torch.Tensor) -> bool:
+    return not value.is_meta and value.layout is torch.strided
 
 
 def _failure(error: BaseException) -> Payload:
@@ -307,7 +314,8 @@ def trace_job(payload: Payload) -> Payload:
     ``inputs``: specs, ["tensor", shape, strides, dtype name] (real numbers: nothing is filled in), ["data", array]
     (integers as they are) or ["value", v]. ``waves``: programs resident at once, per launch (the last one holds for
     further launches; [] to leave waves out). Answer: {"launches": [{"kernel", "line", "grid", "traffic" (fields of
-    ``model.Traffic``)}], "error", "kind", "wall_s"}.
+    ``model.Traffic``)}], "host" (torch calls that compute or copy: name, bytes read, bytes written), "error", "kind",
+    "wall_s"}.
     """
     _prepare(payload)
     started = time.perf_counter()
@@ -327,14 +335,15 @@ def trace_job(payload: Payload) -> Payload:
         answer = _failure(error)
     finally:
         set_runner(previous)
-    return {**answer, "launches": runner.records, "wall_s": time.perf_counter() - started}
+    moved = [list(call) for call in watch.moved]
+    return {**answer, "launches": runner.records, "host": moved, "wall_s": time.perf_counter() - started}
 
 
 def spot_job(payload: Payload) -> Payload:
     """Run a few programs of each launch on real inputs.
 
     ``inputs``: ["file", path, shape, strides, dtype name] (bytes of the tensor's storage) or ["value", v]; ``shares``:
-    places in each grid, 0..1; ``configs`` by launch. Answer: see ``spot.spot_check``.
+    places in each grid, 0..1; ``configs`` by launch; ``seed`` of the programs looked at for repeated stores. Answer: see ``spot.spot_check``.
     """
     from .spot import spot_check
 
@@ -345,7 +354,7 @@ def spot_job(payload: Payload) -> Payload:
     except (Exception, KernelFault) as error:
         return _failure(error)
     inputs = [_from_file(spec) for spec in payload["inputs"]]
-    return spot_check(entry, inputs, payload["shares"], payload.get("configs") or ())
+    return spot_check(entry, inputs, payload["shares"], payload.get("configs") or (), int(payload.get("seed", 0)))
 
 
 def _from_file(spec: Any) -> Any:

@@ -48,5 +48,5 @@ class Ledger:
 
 def _check_sum(storage: Any) -> int:
     with torch._C.DisableTorchFunction():  # pyright: ignore[reportPrivateUsage]
-        flat = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,)).numpy()
+        flat = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,)).numpy()
     return zlib.adler32(cast(Any, flat))

@@ -8,6 +8,7 @@ What a program computes from memory that only programs left out would have writt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +18,18 @@ from torch.utils._pytree import tree_flatten
 
 from ..pretend_cuda import PretendCuda
 from . import autotune
+from .batch import BatchTracer
 from .builder import Builder
 from .executor import Launch, run_program, set_runner
-from .formats import Array
+from .footprint import SECTOR_BYTES, Footprint
+from .formats import Array, Diverged
 from .host import HostWatch
 from .memory import Buffer, KernelFault
 from .trace_ops import TraceTooLong, using_builder
 
+_MOST_DRAWN = 2048  # programs looked at for repeated stores
+_MOST_BLOCKS = 1 << 20  # of a grid whose programs are numbered one by one
+_FEWEST_SHARED = 8  # sectors, below which neighbours' edges explain them
 _MOST_PAIRS = 4096  # elements of an output that are sent back
 _MOST_OPERATIONS = 200_000
 
@@ -105,8 +111,10 @@ class SpotBuilder(Builder):
 class SpotRunner:
     """Runs the programs at given shares of each grid."""
 
-    def __init__(self, watch: HostWatch, builder: SpotBuilder, shares: Sequence[float]) -> None:
+    def __init__(self, watch: HostWatch, builder: SpotBuilder, shares: Sequence[float], seed: int) -> None:
         self._watch, self._builder, self._shares = watch, builder, shares
+        self._chance = np.random.default_rng(seed)
+        self.distinct: dict[int, float] = {}  # storage -> distinct bytes that its launches store, as far as is seen
         self.kernels: list[str] = []
         self.fault: KernelFault | None = None
 
@@ -127,14 +135,45 @@ class SpotRunner:
         except KernelFault as fault:
             self.fault = self.fault or fault
             raise
+        self._look_for_repeats(launch)
+
+    def _look_for_repeats(self, launch: Launch) -> None:
+        """How many distinct bytes the whole grid can store, from how often two halves of a random sample of programs
+        store to the same sectors. Storages of which nothing is known get no figure below infinity."""
+        drawn = self._chance.permutation(launch.blocks)[:_MOST_DRAWN] if launch.blocks <= _MOST_BLOCKS else None
+        if drawn is None:
+            drawn = np.unique(self._chance.integers(0, launch.blocks, _MOST_DRAWN))
+            self._chance.shuffle(drawn)
+        halves = [self._stores(launch, np.sort(half)) for half in (drawn[::2], drawn[1::2])]
+        for storage in {low for half in halves if half for low in half.parts}:
+            distinct = math.inf
+            if halves[0] is not None and halves[1] is not None and drawn.size > 1:
+                one, other = (half.of(storage)[0] for half in halves)
+                shared = one.size + other.size - np.union1d(one, other).size
+                if shared >= _FEWEST_SHARED:
+                    distinct = one.size * other.size / shared * SECTOR_BYTES
+            self.distinct[storage] = self.distinct.get(storage, 0.0) + distinct
+
+    def _stores(self, launch: Launch, programs: Array) -> Footprint | None:
+        batch = BatchTracer()
+        batch.begin_launch(launch.arguments, self._watch.known())
+        try:
+            with using_builder(batch):
+                batch.run(launch, programs.astype(np.int64), set())
+        except (Diverged, KernelFault, TraceTooLong):
+            return None
+        return batch.stores
 
 
-def spot_check(entry: Any, inputs: list[Any], shares: Sequence[float], configs: Sequence[str | None]) -> dict[str, Any]:
-    """{"outputs": [{"shape", "dtype", "places", "values"} or None], "kernels"}, or {"error", "kind"}."""
+def spot_check(
+    entry: Any, inputs: list[Any], shares: Sequence[float], configs: Sequence[str | None], seed: int
+) -> dict[str, Any]:
+    """{"outputs": [{"shape", "dtype", "places", "values", "distinct" (bytes stored, None: as many as
+    there are)} or None], "kernels"}, or {"error", "kind"}."""
     watch = HostWatch(poison_allocations=False)
     watch.take_inputs([v for v in inputs if isinstance(v, torch.Tensor)])
     builder = SpotBuilder()
-    runner = SpotRunner(watch, builder, shares)
+    runner = SpotRunner(watch, builder, shares, seed)
     autotune.CHOICE.launches, autotune.CHOICE.printed = 0, list(configs)
     previous = set_runner(runner)
     try:
@@ -149,13 +188,15 @@ def spot_check(entry: Any, inputs: list[Any], shares: Sequence[float], configs: 
     finally:
         set_runner(previous)
     leaves, _ = tree_flatten(outcome)
-    return {"outputs": [_seen(builder, o) for o in leaves], "kernels": runner.kernels}
+    return {"outputs": [_seen(builder, o, runner.distinct) for o in leaves], "kernels": runner.kernels}
 
 
-def _seen(builder: SpotBuilder, output: Any) -> dict[str, Any] | None:
+def _seen(builder: SpotBuilder, output: Any, distinct: dict[int, float]) -> dict[str, Any] | None:
     if not isinstance(output, torch.Tensor):
         return None
-    form = {"shape": list(output.shape), "dtype": str(output.dtype).removeprefix("torch.")}
+    form: dict[str, Any] = {"shape": list(output.shape), "dtype": str(output.dtype).removeprefix("torch.")}
+    known = distinct.get(output.untyped_storage().data_ptr(), math.inf)
+    form["distinct"] = None if math.isinf(known) else known
     sampled = builder.sample(output.detach())
     if sampled is None:
         return {**form, "places": np.empty(0, np.int64), "values": np.empty(0, np.float64)}
