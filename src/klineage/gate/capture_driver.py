@@ -246,6 +246,7 @@ def warm_up() -> None:
     for name in ("triton.experimental.gluon.nvidia.hopper", "triton.experimental.gluon.nvidia.blackwell"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    importlib.import_module("torch._dynamo")  # imported late by the first operator seen by a dispatch mode
     torch.empty_like(torch.empty(2, 2, device="meta"))  # on meta this is Python code with seconds of imports
     source = ASTSource(_store_one, signature={"x": "*fp32"})
     with knobs.compilation.scope():
