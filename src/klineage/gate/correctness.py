@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..model import Case, CaseResult, Kernel, LaunchReport, Status, Target
@@ -42,6 +42,7 @@ class Correctness:
     cases: tuple[CaseResult, ...]
     layer: Layer | None = None
     ran: Mapping[str, tuple[Ran, ...]] | None = None
+    configurations: int = 1  # the most that any of its tuners had
 
 
 class _Refused(Exception):
@@ -59,10 +60,12 @@ def check_correctness(
     cases: Sequence[Case],
     target: Target,
     configs: Mapping[str, Sequence[str | None]] | None = None,
+    config_index: int = 0,
 ) -> Correctness:
     """Run every case in one child, two of them twice with other values, and compare.
 
-    Expected values never leave the parent. ``configs``: for each case the configurations that tuning chose, by launch.
+    Expected values never leave the parent. ``configs``: for each case the configurations that tuning chose, by launch;
+    ``config_index``: which one where none was chosen.
     """
     again, twins = twins_of(task, cases)
     asked = [*((task, c) for c in cases), *((again, c) for c in twins)]
@@ -70,6 +73,7 @@ def check_correctness(
         "source": kernel.source,
         "entry": kernel.entry,
         "target": target.name,
+        "config_index": config_index,
         "cases": [
             {
                 "name": c.name,
@@ -84,7 +88,9 @@ def check_correctness(
     answers = _answers(result, [c.name for _, c in asked])
     if answers is None:
         return _failed_job(result, cases)
-    return _judged(asked, answers, cast(dict[str, Any], result.value).get("tampered"))
+    value = cast(dict[str, Any], result.value)
+    judged = _judged(asked, answers, value.get("tampered"))
+    return replace(judged, configurations=max(1, int(value.get("configurations") or 1)))
 
 
 def _answers(result: JobResult, names: list[str]) -> dict[str, Mapping[str, Any]] | None:

@@ -22,7 +22,7 @@ from .policy import check_policy
 from .protocol import VerdictStore
 from .workers import Limits
 
-LIMITS = Limits(wall_s=20.0, memory_bytes=4 << 30)  # hostile kernels wait for the end of it
+LIMITS = Limits(wall_s=30.0, memory_bytes=4 << 30)  # hostile kernels wait for the end of it
 # without the policy a kernel may fail in another way than its entry expects, but never these
 _NOT_REJECTED = {Status.ACCEPTED, Status.INFRA_ERROR, Status.INCONCLUSIVE, Status.REJECTED_SLOW}
 

@@ -38,9 +38,11 @@ from .policy import check_policy
 from .profile import profile_case
 from .protocol import Profile, VerdictStore
 from .spot import SpotChecks, SpotResult
+from .twins import size_of
 from .workers import Limits, Zygote
 
 SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
+MOST_CONFIGURATIONS = 16  # of an autotuned kernel that are checked, each on one case and its twin
 LIMITS = Limits(wall_s=120.0)
 
 
@@ -69,6 +71,11 @@ class Judgement:
     layer: Layer | None = None
     unseen: tuple[str, ...] = ()
     launched_by: str = ""
+
+
+def _both(first: Correctness, second: Correctness) -> Correctness:
+    """The first result when the second agrees with it, else the second."""
+    return first if second.status is None else second
 
 
 def _failed_bench(
@@ -237,7 +244,11 @@ class TaskGate:
             fitting = {name: configs for name, mine in own.items() if len(mine) == len(configs) and mine != configs}
             if found.status is not None or not fitting:
                 continue
-            found = self._correctness(kernel, [c for c in checks if c.name in fitting], fitting)
+            found = _both(found, self._correctness(kernel, [c for c in checks if c.name in fitting], fitting))
+        large = sorted(checks, key=lambda c: size_of(self.task, c))[-1:]  # where tiles of every size are filled
+        for index in range(min(found.configurations, MOST_CONFIGURATIONS)):
+            if found.status is None:  # a GPU may choose any of them
+                found = _both(found, self._correctness(kernel, large, None, index))
         return found
 
     def _timed(
@@ -320,9 +331,13 @@ class TaskGate:
         return compile_kernel(self.gate.compiler, kernel, specs, target, jobs=self.gate.jobs, disassemble=timed)
 
     def _correctness(
-        self, kernel: Kernel, checks: Sequence[Case], configs: Mapping[str, Sequence[str | None]] | None = None
+        self,
+        kernel: Kernel,
+        checks: Sequence[Case],
+        configs: Mapping[str, Sequence[str | None]] | None = None,
+        config_index: int = 0,
     ) -> Correctness:
-        return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target, configs)
+        return check_correctness(self.gate.interpreter, self.task, kernel, checks, self.target, configs, config_index)
 
     def _verdict(self, kernel: Kernel, judged: Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
         return Verdict(

@@ -58,6 +58,11 @@ def _make(task: Task, cases: Sequence[Case]) -> tuple[Task, list[Case]]:
     return Task(task.info, dataclasses.replace(task.definition, make_inputs=mixed)), twins
 
 
+def size_of(task: Task, case: Case) -> int:
+    """Elements of a case's largest input."""
+    return _largest(task.make_inputs(case))
+
+
 def _as_list(made: Any) -> list[Any]:
     return list(cast(Sequence[Any], made)) if isinstance(made, tuple | list) else [made]
 

@@ -21,13 +21,14 @@ class Choice:
     ``named`` maps a kernel's name to meta-parameters ("BLOCK": "128") that must match; ``printed`` holds a
     configuration as text (or None) for each launch in order, and ``launches`` counts those made. With ``trials`` the
     first launch of a tuner runs another configuration before it, as tuning does on a GPU; ``trying`` says that such a
-    run is under way.
+    run is under way. ``most`` is the largest number of configurations met.
     """
 
     index: int = 0
     printed: list[str | None] = field(default_factory=list[str | None])
     launches: int = 0
     named: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    most: int = 1  # configurations that any tuner had
     trials: bool = False
     trying: bool = False
 
@@ -35,10 +36,14 @@ class Choice:
 CHOICE = Choice()
 
 
-def pick(configs: list[Any], kernel: str) -> Any:
-    """The configuration to run. Raises ValueError when a named one is not among ``configs``."""
+def pick(configs: list[Any], kernel: str, every: list[Any] | None = None) -> Any:
+    """The configuration to run. ``every`` holds those too that were pruned, which only printed ones may be.
+
+    Raises ValueError when a named one is not among ``configs``.
+    """
+    CHOICE.most = max(CHOICE.most, len(configs))
     if CHOICE.launches < len(CHOICE.printed) and (text := CHOICE.printed[CHOICE.launches]):
-        for config in configs:
+        for config in every or configs:
             if str(config) == text:
                 return config
         raise ValueError(f"no configuration of {kernel} prints as {text}")
@@ -56,7 +61,7 @@ def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     try:
         configs = self.configs if len(self.configs) == 1 else self.prune_configs(kwargs)
-        config = self.best_config = pick(list(configs), self.base_fn.__name__)
+        config = self.best_config = pick(list(configs), self.base_fn.__name__, self.configs)
         meta = config.all_kwargs()
         if clash := sorted(kwargs.keys() & config.kwargs.keys()):
             raise ValueError(f"conflicting meta-parameters: {', '.join(clash)}")

@@ -102,7 +102,7 @@ def run_job(payload: Payload) -> Payload:
     (check sum of what the host chose), "atomics", "torch_ops" (names: torch computed with the inputs, or on what
     kernels wrote), "scratch_ops" (all other torch work: {"op", "calls", "elements"}), "unaccounted" (bytes that
     neither kernels nor watched torch calls wrote), "threads" (left running), "wall_s"}], "tampered" (names and
-    switches of the process that the candidate changed)}.
+    switches of the process that the candidate changed), "configurations" (the most that any tuner had)}.
     """
     _prepare(payload)
     watch, ledger = TamperWatch(), Ledger()
@@ -130,6 +130,7 @@ def run_job(payload: Payload) -> Payload:
             for case in payload["cases"]
         ],
         "tampered": changes,
+        "configurations": autotune.CHOICE.most,
     }
 
 
@@ -158,7 +159,7 @@ def _prepare(payload: Payload) -> None:
     where = target(payload.get("target") or DEFAULT_TARGET)
     set_driver(where)
     pretend_device(where)
-    autotune.CHOICE.trials = False
+    autotune.CHOICE.trials, autotune.CHOICE.most = False, 1
     autotune.CHOICE.index = int(payload.get("config_index", 0))
     configs = payload.get("configs") or {}
     autotune.CHOICE.named = configs if isinstance(configs, dict) else {}
@@ -343,7 +344,8 @@ def spot_job(payload: Payload) -> Payload:
     """Run a few programs of each launch on real inputs.
 
     ``inputs``: ["file", path, shape, strides, dtype name] (bytes of the tensor's storage) or ["value", v]; ``shares``:
-    places in each grid, 0..1; ``configs`` by launch; ``seed`` of the programs looked at for repeated stores. Answer: see ``spot.spot_check``.
+    places in each grid, 0..1; ``configs`` by launch; ``seed`` of the programs looked at for repeated stores.
+    Answer: see ``spot.spot_check``.
     """
     from .spot import spot_check
 

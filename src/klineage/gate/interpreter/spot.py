@@ -147,8 +147,9 @@ class SpotRunner:
         halves = [self._stores(launch, np.sort(half)) for half in (drawn[::2], drawn[1::2])]
         for storage in {low for half in halves if half for low in half.parts}:
             distinct = math.inf
-            if halves[0] is not None and halves[1] is not None and drawn.size > 1:
-                one, other = (half.of(storage)[0] for half in halves)
+            first, second = halves
+            if first is not None and second is not None:
+                one, other = first.of(storage)[0], second.of(storage)[0]
                 shared = one.size + other.size - np.union1d(one, other).size
                 if shared >= _FEWEST_SHARED:
                     distinct = one.size * other.size / shared * SECTOR_BYTES
