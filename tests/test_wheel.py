@@ -46,8 +46,8 @@ def klineage(installed: Path, cwd: Path, *arguments: str) -> subprocess.Complete
 
 def test_wheel_holds_tasks_and_skills_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for folder in ("tasks", "skills"):
-        shipped = {p.name for p in (ROOT / folder).iterdir() if p.is_file() and p.suffix in (".py", ".toml")}
+    for folder, source in (("tasks", "tasks"), ("skills", "skills"), ("hostile", "tests/hostile")):
+        shipped = {p.name for p in (ROOT / source).iterdir() if p.is_file() and p.suffix in (".py", ".toml")}
         inside = {Path(n).name for n in names if n.startswith(f"klineage/_shipped/{folder}/")}
         assert shipped <= inside
     assert "klineage/py.typed" in names

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import Exit, KLineageError
-from . import agent, export, look, work
+from . import agent, export, look, score, work
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 STOPPED = "stopped; finished work is kept: run the same command again to resume"
@@ -47,6 +47,7 @@ def _common(
 
 for _command in (work.quickstart, work.walk, work.induce, work.optimize, work.recover, work.gate, look.doctor):
     app.command()(_command)
+app.command()(score.gate_score)
 app.command()(agent.mcp)
 app.add_typer(agent.agent_app, name="agent")
 app.add_typer(export.export_app, name="export")

@@ -33,7 +33,7 @@ from .bench import missing_work
 from .compile import CompileOutcome, compile_kernel
 from .correctness import Correctness, agreeing, check_correctness
 from .environment import modelled_environment
-from .interpreter.blind_spots import BLIND_SPOTS
+from .interpreter.blind_spots import blind_spots
 from .policy import check_policy
 from .profile import profile_case
 from .protocol import Profile, VerdictStore
@@ -350,7 +350,7 @@ class TaskGate:
             times=judged.times,
             launches=judged.launches,
             traffic=judged.traffic,
-            blind_spots=BLIND_SPOTS,
+            blind_spots=(*blind_spots(kernel.source, judged.launches), *judged.unseen),
             seeds=tuple(c.seed for c in cases),
             layer=judged.layer,
             environment=self.environment,
