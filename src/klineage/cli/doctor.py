@@ -173,9 +173,13 @@ def _isolation() -> Check:
 
 
 def _namespaces() -> Check:
+    from ..gate.bubblewrap import wrapper
+
     ok = _ask(_ASK_ISOLATION) is not None
     found = "candidates can be cut off from the network" if ok else "unshare is not permitted"
-    fix = "judge only kernels you trust, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)"
+    if not ok and wrapper():
+        ok, found = True, "by bubblewrap: unshare is not permitted without it"
+    fix = "install bubblewrap (apt-get install bubblewrap), or judge only kernels you trust"
     return Check(name="network namespaces", ok=ok, found=found, fix=fix, needed=False)
 
 

@@ -22,6 +22,7 @@ from typing import Literal
 
 from ..errors import EnvironmentLackError, HarnessError
 from . import wire
+from .bubblewrap import wrapper
 from .exchange import CLEANUP_S, Exchange, JobResult, Limits
 from .wire import Payload
 
@@ -72,7 +73,8 @@ class Zygote:
     @property
     def isolation(self) -> tuple[str, ...]:
         """What confines the jobs: namespaces ("user", "pid", "net", "ipc", "mount"), "proc" (only their own
-        processes are visible), "landlock" (no writing outside their directory); empty where the kernel allows none."""
+        processes are visible), "landlock" (no writing outside their directory), "seccomp" (no calls that judging does
+        not need), "bubblewrap" (which made the namespaces); empty where the kernel allows none."""
         return self._current().isolation
 
     def run(self, function: str, payload: Payload, limits: Limits | None = None) -> JobResult:
@@ -134,9 +136,10 @@ class _Server:
         self._log = Path(self._workdir, "server.log")
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = str(Path(__file__).with_name("zygote.py"))
+        wrapped = wrapper() if flavour in ("compile", "interpret") else []
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", script, str(theirs.fileno()), flavour],
+                [*wrapped, sys.executable, "-P", script, str(theirs.fileno()), flavour],
                 env=_environment(flavour, self._workdir, cache),
                 cwd=self._workdir,
                 stdin=subprocess.DEVNULL,

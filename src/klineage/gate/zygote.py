@@ -257,8 +257,10 @@ def main() -> None:
     """Enter namespaces, import, report ready, serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     flavour = sys.argv[2]
-    protections = list(isolate.enter_namespaces())
-    if "pid" in protections:
+    wrapped = os.environ.pop("KLINEAGE_IN_BUBBLEWRAP", "")
+    inside = ["bubblewrap", "user", "pid", "net", "ipc", "mount", "proc"]
+    protections = inside if wrapped else list(isolate.enter_namespaces())
+    if "pid" in protections and not wrapped:
         first = os.fork()
         if first:  # stay only to end with the first process of the namespace
             control.close()

@@ -40,6 +40,10 @@ def _several_programs(_: str, launches: Sequence[LaunchReport]) -> bool:
     return not launches or any(launch.blocks > 1 for launch in launches)
 
 
+def _always(_: str, __: Sequence[LaunchReport]) -> bool:
+    return True
+
+
 def _nothing_compiled(_: str, launches: Sequence[LaunchReport]) -> bool:
     return not launches
 
@@ -155,7 +159,7 @@ SPOTS: tuple[BlindSpot, ...] = (
         "host_process",
         "Launcher and interpreter share a process: the watch on torch calls and patches is a tripwire there, the "
         "comparison of values is not.",
-        lambda *_: True,
+        _always,
     ),
 )
 
