@@ -32,6 +32,21 @@ HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
         pytest.param("def run(x):\n    return getattr(torch, 'mat' + 'mul')(x, x)\n", "computed", id="computed name"),
         pytest.param("def run(x):\n    global last\n    last = x\n", "state", id="global state"),
         pytest.param("torch.backends.cuda.matmul.allow_tf32 = True\n", "allow_tf32", id="global flag"),
+        pytest.param("import os\nN = os.getenv('FLA_' + 'X')\n", "computed", id="computed environment read"),
+        pytest.param("f = torch.softmax\n", "torch.softmax", id="operator under another name"),
+        pytest.param("from torch.nn import functional as G\ny = G.gelu\n", "G.gelu", id="module under another name"),
+        pytest.param("def run(x, w):\n    return x.__matmul__(w)\n", "__matmul__", id="operator by its method"),
+        pytest.param("import operator\ndef run(x, w):\n    return operator.matmul(x, w)\n", "operator", id="operator"),
+        pytest.param("layer = torch.nn.Softmax(-1)\n", "torch module", id="torch module"),
+        pytest.param("for torch.cuda.Event in (1,):\n    pass\n", "patching", id="patch by a loop"),
+        pytest.param("(m := torch.cuda).Event = 1\n", "patching", id="patch of an expression"),
+        pytest.param("def put(m):\n    m.Event = 1\nput(torch.cuda)\n", "patching", id="patch of an argument"),
+        pytest.param("del torch.cuda.Event\n", "patching", id="patch by deletion"),
+        pytest.param("def run(x):\n    run.last = x\n", "state", id="state on a function"),
+        pytest.param("match torch:\n    case object(softmax=f):\n        pass\n", "matching", id="patterns"),
+        pytest.param("with torch._C.DisableTorchFunction():\n    pass\n", "DisableTorchFunction", id="modes off"),
+        pytest.param("s = torch.cuda.Stream()\n", "Stream", id="side stream"),
+        pytest.param("raise SystemExit(0)\n", "SystemExit", id="exit by exception"),
         pytest.param("def run(x:\n", "syntax error", id="syntax error"),
     ],
 )
@@ -62,3 +77,19 @@ def test_allocation_and_questions_about_tensors_pass():
         "    n = x.numel() // x.shape[-1]\n    assert x.is_contiguous()\n    return y.view(-1, n), z\n"
     )
     assert check_policy(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("import os\nFAST = os.environ.get('FLA_USE_FAST_OPS', '0') == '1'\n", id="a package's switch"),
+        pytest.param("import torch.nn.functional as F\ndef run(x):\n    return F.pad(x, (0, 1))\n", id="padding"),
+        pytest.param("@torch.compiler.disable\ndef run(x):\n    return x\n", id="compiler hints"),
+        pytest.param("def run(x):\n    return torch.cumsum(x, 0)\n", id="plans made with cumsum"),
+        pytest.param("class A:\n    def __init__(self):\n        self.n = 1\n", id="attributes of its own"),
+        pytest.param("def hook(nargs):\n    nargs['desc'].block_shape = [1]\n", id="descriptors in a hook"),
+        pytest.param("ok = torch.ops.aten.is_non_overlapping_and_dense\ndef run(x):\n    return ok(x)\n", id="layout"),
+    ],
+)
+def test_what_experts_need_passes(text):
+    assert check_policy(HEAD + text) == []

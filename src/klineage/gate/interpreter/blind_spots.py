@@ -98,7 +98,7 @@ SPOTS: tuple[BlindSpot, ...] = (
         "half_accumulation",
         "Accumulation in half precision is rounded once per 16 terms of a dot and once per level of a sum's tree; "
         "hardware rounds in another order.",
-        _text(r"out_dtype\s*=\s*tl\.(b?float16)|zeros\([^)]*dtype\s*=\s*tl\.(b?float16)|full\([^)]*tl\.(b?float16)"),
+        _text(r"out_dtype\s*=\s*tl\.b?float16|\b(zeros|full)\(.*tl\.b?float16"),
     ),
     BlindSpot(
         "fp8",
