@@ -155,7 +155,8 @@ class Session:
         """
         judge = self.judge(name)
         line = next(iter(self.lineages([name])), None)
-        if line is None or line.task_id != judge.info.id or line.end == "interrupted":
+        expert = judge.task.expert(self.target)
+        if line is None or expert is None or line.expert != expert.id or line.end == "interrupted":
             line = self.walk(name)
         naive = self.store.get_kernel(line.naive)
         if naive is None:

@@ -44,6 +44,7 @@ def gate_score(
     from ..gate.gallery import Gallery
     from ..gate.gate_score import Scorer, sampled
     from ..gate.gate_score import gate_score as score_gate
+    from ..gate.gpu import measurable_target
     from ..store import open_store
     from .work import _progress  # pyright: ignore[reportPrivateUsage]
 
@@ -52,7 +53,8 @@ def gate_score(
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klineage-score-") as folder, _progress() as progress:
         store = open_store(Path(folder) / "store.db")
-        scorer = Scorer(gallery, chosen, store, jobs=jobs or cores())
+        measured = target is None and measurable_target() is not None
+        scorer = Scorer(gallery, chosen, store, jobs=jobs or cores(), measured=measured)
         try:
             slices: Sequence[tuple[str, str]] = ()
             if corpus:

@@ -91,10 +91,17 @@ class GateScore(Frozen):
 class Scorer:
     """Judges tricks with one gate; thread-safe. Close it when done."""
 
-    def __init__(self, gallery: Gallery, target: Target, store: VerdictStore, jobs: int = 2) -> None:
+    def __init__(
+        self, gallery: Gallery, target: Target, store: VerdictStore, jobs: int = 2, *, measured: bool = False
+    ) -> None:
         self.gallery, self.target = gallery, target
         self._cache = tempfile.TemporaryDirectory(prefix="klineage-score-")  # not the one that other runs use
-        self.gate = Gate(target, store, jobs=jobs, limits=LIMITS, cache_dir=Path(self._cache.name))
+        make: type[Gate] = Gate
+        if measured:
+            from .measured.judge import MeasuredGate
+
+            make = MeasuredGate
+        self.gate = make(target, store, jobs=jobs, limits=LIMITS, cache_dir=Path(self._cache.name))
         self._judges: dict[str, TaskGate] = {}
         self._lock = threading.Lock()
 

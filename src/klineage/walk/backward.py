@@ -235,7 +235,7 @@ class Walker:
         reason = state.stop.reason or last.reason
         return Lineage(
             task=self.judge.info.name,
-            task_id=self.judge.info.id,
+            task_id=verdict.task_id,
             expert=expert.id,
             naive=state.kernel.id,
             expert_verdict=verdict.id,

@@ -61,12 +61,12 @@ def poison(tensor: torch.Tensor) -> None:
     if tensor.numel() == 0 or tensor.is_meta:
         return
     storage = tensor.untyped_storage()
-    everything = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,))
+    everything = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
     if tensor.dtype in _FP8_NAN_BYTE:
         everything.fill_(_FP8_NAN_BYTE[tensor.dtype])
     elif tensor.is_floating_point() or tensor.is_complex():
         whole = storage.nbytes() // tensor.element_size()
-        torch.empty(0, dtype=tensor.dtype, device="cpu").set_(storage, 0, (whole,), (1,)).fill_(float("nan"))
+        torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(storage, 0, (whole,), (1,)).fill_(float("nan"))
     else:
         everything.fill_(POISON_BYTE)
 

@@ -27,22 +27,23 @@ class GpuWorker:
     Raises EnvironmentLackError when it cannot be started.
     """
 
-    def __init__(self, cache_dir: Path) -> None:
+    def __init__(self, cache_dir: Path, limit_s: float = 180.0) -> None:
         self.cache_dir = cache_dir
+        self.limit_s = limit_s  # of any request: kernels may never end
         self.replaced = 0  # times a lost worker was replaced
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._tasks: dict[str, dict[str, Any]] = {}  # told again to a new worker
 
-    def ask(self, request: dict[str, Any], timeout_s: float = 120.0) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The worker's reply.
 
         Raises WorkerLost when the request cost the worker its context or its life, HarnessError when the worker itself
         failed.
         """
         with self._lock:
-            reply = self._exchange(self._running(), request, timeout_s)
+            reply = self._exchange(self._running(), request, self.limit_s)
             if request["do"] == "task":
                 self._tasks[request["task"]] = request
         if reply.get("lost"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,7 +57,8 @@ class MeasuredGate(Gate):
         cache_dir: Path | None = None,
     ) -> None:
         super().__init__(target, store, jobs, limits, cache_dir)
-        self.worker = GpuWorker(cache_dir or default_cache_dir())
+        self.worker = GpuWorker(cache_dir or default_cache_dir(), limits.wall_s)
+        self._limits = limits
         self.closing.append(self.worker.close)
         reply = self.worker.ask({"do": "device", "cache_dir": str(self.worker.cache_dir)})
         self.facts: dict[str, Any] = reply["facts"]
@@ -68,7 +70,7 @@ class MeasuredGate(Gate):
         """Where candidates run whose launches cannot be captured; started when first needed."""
         if self._child is None:
             # CUDA maps far more addresses than it uses: no limit on them
-            self._child = Zygote("plain", Limits(wall_s=120.0, memory_bytes=None))
+            self._child = Zygote("plain", dataclasses.replace(self._limits, memory_bytes=None))
             self.closing.append(self._child.close)
         return self._child
 
@@ -196,7 +198,7 @@ class MeasuredTaskGate(TaskGate):
 
     def _ask_time(self, case: Case, program: Any, cubins: dict[str, bytes], **other: Any) -> dict[str, Any]:
         request = {"do": "time", "task": self.task.id, "case": case.model_dump(mode="json"), "program": program}
-        return self.device.worker.ask({**request, "cubins": cubins, **other}, timeout_s=180.0)
+        return self.device.worker.ask({**request, "cubins": cubins, **other})
 
     def _case_time(self, case: Case, reply: dict[str, Any]) -> CaseTime | str:
         """The case's time, or why it cannot be one."""
