@@ -112,6 +112,17 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }  # fmt: skip
 
 
+def multiply(_: dict[str, Any]) -> dict[str, Any]:
+    """Forks until nothing more can be forked."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.fork()
+        except OSError:
+            time.sleep(0.05)
+    return {}
+
+
 def wait(payload: dict[str, Any]) -> dict[str, Any]:
     """Sleeps, to be hit by what its neighbours do."""
     time.sleep(payload["s"])

@@ -94,6 +94,15 @@ def test_a_neighbour_survives_an_attempt_to_kill_all(worker: Zygote) -> None:
         assert neighbour.result().value == {"alive": True}
 
 
+def test_a_job_that_multiplies_is_killed_whole(worker: Zygote) -> None:
+    if worker.flavour != "compile":
+        pytest.skip("nothing can be forked while a kernel runs")
+    needs(worker, "proc")
+    result = worker.run(f"{hostile_jobs.__name__}:multiply", {})
+    assert result.outcome == "killed" and result.wall_s < 10
+    assert len(worker.run(f"{hostile_jobs.__name__}:processes", {}).value["pids"]) < 8  # type: ignore[index]
+
+
 @pytest.mark.parametrize("place", ["package", "home", "temporary", "shared memory", "task"])
 def test_files_of_others_stay_as_they_are(worker: Zygote, place: str, tmp_path: Path) -> None:
     needs(worker, "landlock")

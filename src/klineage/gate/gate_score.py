@@ -22,7 +22,8 @@ from .policy import check_policy
 from .protocol import VerdictStore
 from .workers import Limits
 
-LIMITS = Limits(wall_s=30.0, memory_bytes=4 << 30)  # hostile kernels wait for the end of it
+LIMITS = Limits(wall_s=30.0, memory_bytes=4 << 30)
+QUICK = Limits(wall_s=12.0, memory_bytes=4 << 30)  # for tricks that may wait for the end of it
 # without the policy a kernel may fail in another way than its entry expects, but never these
 _NOT_REJECTED = {Status.ACCEPTED, Status.INFRA_ERROR, Status.INCONCLUSIVE, Status.REJECTED_SLOW}
 
@@ -101,25 +102,28 @@ class Scorer:
             from .measured.judge import MeasuredGate
 
             make = MeasuredGate
-        self.gate = make(target, store, jobs=jobs, limits=LIMITS, cache_dir=Path(self._cache.name))
-        self._judges: dict[str, TaskGate] = {}
+        cache = Path(self._cache.name)
+        self.gate = make(target, store, jobs=jobs, limits=LIMITS, cache_dir=cache)
+        self._quick = make(target, store, jobs=jobs, limits=QUICK, cache_dir=cache)
+        self._judges: dict[tuple[str, bool], TaskGate] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
         """Stop the workers."""
         self.gate.close()
+        self._quick.close()
         self._cache.cleanup()
 
-    def judge(self, task: str) -> TaskGate:
-        """The judge of a task that tricks attack."""
+    def judge(self, task: str, *, quick: bool = False) -> TaskGate:
+        """The judge of a task that tricks attack; a ``quick`` one has little patience."""
         with self._lock:
-            if task not in self._judges:
-                self._judges[task] = self.gate.bind(self.gallery.task(task))
-            return self._judges[task]
+            if (task, quick) not in self._judges:
+                self._judges[task, quick] = (self._quick if quick else self.gate).bind(self.gallery.task(task))
+            return self._judges[task, quick]
 
     def trick(self, trick: Trick) -> TrickResult:
         """Judge one hostile kernel, and after a crash an honest one."""
-        judge = self.judge(trick.task)
+        judge = self.judge(trick.task, quick=trick.crash)
         kernel = self.gallery.kernel(trick, self.target)
         findings = check_policy(kernel.source)
         free = judge.examine(kernel, policed=False)

@@ -216,6 +216,8 @@ class TaskGate:
             reason = "; ".join(str(f) for f in findings[:3])
             return Judgement(Status.REJECTED_POLICY, reason, layer=Layer.POLICY)
         bench = self.info.with_role(CaseRole.BENCH)
+        for case in bench:
+            self.gate.pool.submit(self._spots.prepare, case)
         tuned = "autotune" in kernel.source  # then what is checked must be the configurations that are timed
         checking = None if tuned else self.gate.pool.submit(self._correctness, kernel, checks)
         compiled = self._compile(kernel, [*checks, *bench], self.target)

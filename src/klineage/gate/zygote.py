@@ -23,6 +23,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,6 +33,8 @@ FLAVOURS = {
     "interpret": ("klineage.gate.interpreter",),
 }
 _FILTERED = {"compile": False, "interpret": True}  # whether new processes are refused: compiling runs ptxas
+_MOST_PROCESSES = 64  # of one job: ptxas and a few helpers
+_LOOK_S = 0.25
 CONTROL_BYTES = 1 << 16
 _LINE = 500
 _REQUEST_BYTES = 1 << 40  # requests come from the parent, which is trusted
@@ -62,9 +65,11 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 class _Server:
-    def __init__(self, control: socket.socket, workdir: Path, flavour: str) -> None:
+    def __init__(self, control: socket.socket, workdir: Path, flavour: str, alone: bool) -> None:
         self.control = control
         self.flavour = flavour
+        self.alone = alone  # in a PID namespace of its own, with its own /proc
+        self.looked_at = 0.0
         self.workdir = workdir
         self.jobs: dict[int, _Job] = {}
         self.count = 0
@@ -79,7 +84,8 @@ class _Server:
         while True:
             waiting = {job.status.fileno(): job for job in self.jobs.values()}
             listen = [self.control.fileno(), self.wake_read, *waiting]
-            ready, _, _ = select.select(listen, [], [])
+            ready, _, _ = select.select(listen, [], [], _LOOK_S if self.jobs else None)
+            self._look_for_crowds()
             if self.wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     while os.read(self.wake_read, 4096):
@@ -94,6 +100,22 @@ class _Server:
         for job in list(self.jobs.values()):
             self._kill(job)
         self._kill_strays(all_children=True)
+
+    def _look_for_crowds(self) -> None:
+        """Kill jobs that have made too many processes: limits on their number do not hold for root."""
+        now = time.monotonic()
+        if not self.alone or not self.jobs or now < self.looked_at + _LOOK_S:
+            return
+        self.looked_at = now
+        crowds = {s: pids for s, pids in isolate.sessions().items() if len(pids) > _MOST_PROCESSES}
+        for session, pids in crowds.items():
+            job = self.jobs.get(session)
+            if job is not None:
+                self._kill(job)
+            elif session != os.getsid(0):
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
 
     def _kill(self, job: _Job) -> None:
         for kill in (os.killpg, os.kill):  # before the child called setsid there is no such group
@@ -279,7 +301,7 @@ def main() -> None:
     gc.freeze()
     control.send(json.dumps({"ready": True, "isolation": protections}).encode())
     workdir = Path.cwd()
-    _Server(control, workdir, flavour).serve()
+    _Server(control, workdir, flavour, "proc" in protections).serve()
     shutil.rmtree(workdir, ignore_errors=True)  # the parent does so too, unless it was killed
 
 
