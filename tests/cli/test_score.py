@@ -10,6 +10,7 @@ import pytest
 from klineage.cli.app import run
 from klineage.gate import gallery
 
+TASK = Path(__file__).parents[1] / "hostile" / "tasks" / "column_sum.py"
 QUICK = ["gate-score", "--target", "sm_90", "--no-honest", "--no-corpus"]
 
 
@@ -21,7 +22,8 @@ def test_an_unknown_family_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_hostile_kernel_that_is_accepted_gives_status_1(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "family.toml").write_text('[[trick]]\nname = "honest_in_truth"\ntask = "gelu"\nbase = "naive"\n')
+    entry = f'[[trick]]\nname = "honest_in_truth"\ntask = "{TASK}"\nbase = "naive"\n'
+    (tmp_path / "family.toml").write_text(entry)
     monkeypatch.setattr(gallery, "shipped_gallery", lambda: tmp_path)
     assert run([*QUICK, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

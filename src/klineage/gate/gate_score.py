@@ -97,6 +97,7 @@ class Scorer:
     ) -> None:
         self.gallery, self.target = gallery, target
         self._cache = tempfile.TemporaryDirectory(prefix="klineage-score-")  # not the one that other runs use
+        self._measured = measured
         make: type[Gate] = Gate
         if measured:
             from .measured.judge import MeasuredGate
@@ -126,7 +127,7 @@ class Scorer:
         judge = self.judge(trick.task, quick=trick.crash)
         kernel = self.gallery.kernel(trick, self.target)
         findings = check_policy(kernel.source)
-        free = judge.examine(kernel, policed=False)
+        free = judge.examine(kernel, policed=False, brief=not self._measured)
         status, layer, reason = free.status, free.layer, free.reason
         if findings:
             status, layer, reason = Status.REJECTED_POLICY, Layer.POLICY, str(findings[0])

@@ -43,6 +43,7 @@ from .workers import Limits, Zygote
 
 SLOWER = 1.01  # slower than the incumbent by more than this is rejected_slow
 MOST_CONFIGURATIONS = 16  # of an autotuned kernel that are checked, each on one case and its twin
+_DECISIVE = {Layer.COMPARISON, Layer.WATCH, Layer.SANITIZER, Layer.AGREEMENT, Layer.LIMITS}  # found wrong by running
 LIMITS = Limits(wall_s=120.0)
 
 
@@ -179,11 +180,17 @@ class TaskGate:
         self.gate.store.put_verdict(verdict)
         return verdict
 
-    def examine(self, kernel: Kernel, *, policed: bool = True) -> Verdict:
+    def examine(self, kernel: Kernel, *, policed: bool = True, brief: bool = False) -> Verdict:
         """A fresh judgement that is neither looked up nor kept; ``policed=False`` leaves the static policy out, to
-        show what the rest of the gate makes of a kernel."""
+        show what the rest of the gate makes of a kernel.
+
+        ``brief`` (without a GPU) runs before it compiles, and does not compile what is found wrong: a kernel that
+        fails in both ways is then rejected for its run.
+        """
         started = time.monotonic()
-        judgement = self._judgement(kernel, self.info.with_role(CaseRole.CHECK), policed)
+        checks = self.info.with_role(CaseRole.CHECK)
+        judgement = self._found_wrong(kernel, checks) if brief and "autotune" not in kernel.source else None
+        judgement = judgement or self._judgement(kernel, checks, policed)
         return self._verdict(kernel, judgement, self.info.cases, time.monotonic() - started)
 
     def profile(self, kernel: Kernel, cases: Sequence[Case], target: Target | None = None) -> list[Profile]:
@@ -234,6 +241,13 @@ class TaskGate:
                 correctness.status, correctness.reason, correctness.cases, (), launches, layer=correctness.layer
             )
         return self._timed(kernel, bench, compiled, correctness, launches)
+
+    def _found_wrong(self, kernel: Kernel, checks: Sequence[Case]) -> Judgement | None:
+        """A rejection for what the kernel did when it ran, or None."""
+        found = self._correctness(kernel, checks)
+        if found.status is None or found.layer not in _DECISIVE:
+            return None
+        return Judgement(found.status, found.reason, found.cases, layer=found.layer)
 
     def _tuned_correctness(
         self, kernel: Kernel, checks: Sequence[Case], bench: Sequence[Case], compiled: CompileOutcome
