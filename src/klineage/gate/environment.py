@@ -47,7 +47,8 @@ def _version(package: str) -> str:
 
 def measured_environment(target: Target, facts: dict[str, Any]) -> Environment:
     """The environment of verdicts reached on a GPU; ``facts`` as its worker tells them."""
-    clocks = f"{facts['clocks.max.sm']} MHz, memory {facts['clocks.max.mem']} MHz"
+    clocks = f"{facts['sms']} SMs, {facts['clocks.max.sm']} MHz, memory {facts['clocks.max.mem']} MHz"
+    power = f", {facts['power.limit']} W" if facts["power.limit"] else ""
     return Environment(
         target=target.name,
         mode=Provenance.MEASURED,
@@ -55,8 +56,8 @@ def measured_environment(target: Target, facts: dict[str, Any]) -> Environment:
         torch=_version("torch"),
         ptxas=ptxas_version(),
         python=platform.python_version(),
-        device=f"{facts['name']} ({clocks})",
-        driver=str(facts["driver_version"]),
+        device=f"{facts['name']} ({clocks}{power})",
+        driver=f"{facts['driver_version']}, CUDA {facts['cuda']}",
         klineage=f"{__version__}+{judge_digest()}",
     )
 

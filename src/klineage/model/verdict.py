@@ -140,6 +140,7 @@ class CaseTime(Frozen):
     latency: Figure  # us
     launches: tuple[LaunchTime, ...] = ()
     interval_us: tuple[float, float] | None = None  # bootstrap interval when measured
+    clock_mhz: tuple[int, int] | None = None  # of SMs and memory, just after timing
     vendor_us: dict[str, float] = {}
     roofline_us: float | None = None  # the floor from the work model
 

@@ -16,6 +16,7 @@ import torch
 
 from ..interpreter.host import HostWatch
 from ..wire import Payload
+from . import device
 
 _TIMED = 30
 
@@ -60,14 +61,14 @@ def _entry(payload: Payload) -> Callable[..., Any]:
 
 
 def _case(entry: Callable[..., Any], given: list[Any], clock: _Clock | None) -> Payload:
-    inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in given]
+    inputs = device.moved(given)
     watch = HostWatch(poison_allocations=True)
     runs: list[list[torch.Tensor]] = []
     for _ in range(1 if clock else 2):
         with watch:
             watch.take_inputs([v for v in inputs if isinstance(v, torch.Tensor)])
             result = entry(*inputs)
-        torch.cuda.synchronize()
+        device.wait()
         outputs = list(result) if isinstance(result, tuple | list) else [result]
         runs.append([o.detach().cpu() for o in outputs])
     changed: list[int] = []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +19,40 @@ from .. import wire
 
 _START_S = 180.0
 _REPLY_BYTES = 1 << 34
+_TIMED = frozenset({"device", "time", "bench_outputs"})  # requests that time something
+_WORKER = ("-m", "klineage.gate.measured.worker")
 
 
 class WorkerLost(Exception):
     """The worker ended while it worked on a request: what it ran took the context down, or never ended."""
 
 
+class _WorkerEnded(WorkerLost):
+    """It ended without a word."""
+
+
+@contextmanager
+def lease() -> Generator[None, None, None]:
+    """Hold the GPU for timing: among this user's KLineage processes, one times at once."""
+    devices = "".join(c for c in os.environ.get("CUDA_VISIBLE_DEVICES", "") if c.isalnum())
+    path = Path(tempfile.gettempdir()) / f"klineage-{os.getuid()}-gpu{devices}.lock"
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 class GpuWorker:
     """One worker on one GPU; thread-safe, one request at a time.
 
-    Raises EnvironmentLackError when it cannot be started.
+    ``program``: what Python runs, before the descriptor. Raises EnvironmentLackError when it cannot be started.
     """
 
-    def __init__(self, cache_dir: Path, limit_s: float = 180.0) -> None:
+    def __init__(self, cache_dir: Path, limit_s: float = 180.0, program: Sequence[str] = _WORKER) -> None:
         self.cache_dir = cache_dir
+        self._program = program
         self.limit_s = limit_s  # of any request: kernels may never end
         self.replaced = 0  # times a lost worker was replaced
         self._lock = threading.RLock()
@@ -43,12 +67,12 @@ class GpuWorker:
         failed.
         """
         with self._lock:
-            reply = self._exchange(self._running(), request, self.limit_s)
+            reply = self._asked(request)
             if request["do"] == "task":
                 self._tasks[request["task"]] = request
-        if reply.get("lost"):
-            self._stop()
-            raise WorkerLost(str(reply["error"]))
+            if reply.get("lost"):
+                self._stop()
+                raise WorkerLost(str(reply["error"]))
         if not reply["ok"]:
             raise HarnessError(f"the GPU worker failed: {reply['error']}")
         return reply
@@ -57,6 +81,18 @@ class GpuWorker:
         """Stop the worker."""
         with self._lock:
             self._stop()
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply; a worker that ends without a word may have been killed by others: a new one is asked once."""
+        for last in (False, True):
+            connection = self._running()
+            with lease() if request["do"] in _TIMED else nullcontext():
+                try:
+                    return self._exchange(connection, request, self.limit_s)
+                except _WorkerEnded:
+                    if last:
+                        raise
+        raise AssertionError
 
     def _exchange(self, connection: socket.socket, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         connection.settimeout(timeout_s)
@@ -68,7 +104,7 @@ class GpuWorker:
             raise WorkerLost(f"no end within {timeout_s:.0f} s") from None
         except (OSError, wire.WireError) as error:
             self._stop()
-            raise WorkerLost(f"the worker ended: {error}") from None
+            raise _WorkerEnded(f"the worker ended: {error}") from None
 
     def _running(self) -> socket.socket:
         if self._socket is not None and self._process is not None and self._process.poll() is None:
@@ -86,7 +122,7 @@ class GpuWorker:
         environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "klineage.gate.measured.worker", str(theirs.fileno())],
+            [sys.executable, "-P", *self._program, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...model import (
     Case,
@@ -21,26 +21,27 @@ from ...model import (
     Status,
     Target,
     Verdict,
-    measured,
 )
 from ...model.verdict import Layer
 from ...task import Task
 from ..compile import CompileOutcome, compile_kernel
 from ..environment import measured_environment
-from ..judge import LIMITS, Gate, Judgement, TaskGate
+from ..judge import LIMITS, SLOWER, Gate, Judgement, TaskGate
 from ..policy import check_policy
 from ..protocol import Profile, VerdictStore
 from ..workers import Limits, Zygote, default_cache_dir
 from . import stats
+from .captures import Captures
 from .client import GpuWorker, WorkerLost
+from .figures import case_time
+from .isolated import Isolated, result_of
+from .program import problem
 
-CHILD_JOB = "klineage.gate.measured.child:run_job"
 SEES = (
     "Races are found only when two runs differ or a result is wrong.",
     "Writes outside a tensor are found within 64 KiB of it; reads outside are not found.",
 )
-_SLOWER = 1.01
-_PROGRAMS = 64  # kernels whose captured launches are kept for races against later ones
+TUNED = "Of an autotuned kernel's configurations, the one timed is what the compiler's own figures rank first."
 
 
 class MeasuredGate(Gate):
@@ -55,12 +56,17 @@ class MeasuredGate(Gate):
         jobs: int = 2,
         limits: Limits = LIMITS,
         cache_dir: Path | None = None,
+        worker: GpuWorker | None = None,
     ) -> None:
         super().__init__(target, store, jobs, limits, cache_dir)
-        self.worker = GpuWorker(cache_dir or default_cache_dir(), limits.wall_s)
+        self.worker = worker or GpuWorker(cache_dir or default_cache_dir(), limits.wall_s)
         self._limits = limits
         self.closing.append(self.worker.close)
-        reply = self.worker.ask({"do": "device", "cache_dir": str(self.worker.cache_dir)})
+        try:
+            reply = self.worker.ask({"do": "device", "cache_dir": str(self.worker.cache_dir)})
+        except BaseException:
+            self.close()
+            raise
         self.facts: dict[str, Any] = reply["facts"]
         self.peaks: dict[str, float] = reply["peaks"]
         self._child: Zygote | None = None
@@ -80,22 +86,16 @@ class MeasuredGate(Gate):
 
 
 @dataclass
-class _Captured:
-    programs: dict[str, Any]
-    cubins: dict[str, bytes]
-
-
-@dataclass
 class MeasuredTaskGate(TaskGate):
     """A measured gate bound to one task."""
-
-    _captured: dict[str, _Captured] = field(default_factory=dict[str, "_Captured"])
 
     def __post_init__(self) -> None:
         self.salt = os.urandom(8).hex()
         super().__post_init__()
         assert isinstance(self.gate, MeasuredGate)
         self.device: MeasuredGate = self.gate
+        bench = [c.name for c in self.info.with_role(CaseRole.BENCH)]
+        self.captures = Captures(bench, self._replayable)
         self.environment: Environment = measured_environment(self.gate.target, self.device.facts)
         self.device.worker.ask({"do": "task", "task": self.task.id, "path": str(self.task.path), "salt": self.salt})
 
@@ -105,13 +105,13 @@ class MeasuredTaskGate(TaskGate):
         if incumbent is None or not plain.accepted or not incumbent.accepted or incumbent.kernel == kernel.id:
             return plain
         other = self.gate.store.get_kernel(incumbent.kernel)
-        ratio = self._race(kernel, other) if other is not None else None
+        ratio = self.race(kernel, other) if other is not None else None
         if ratio is None:
             mine, its = plain.latency_us, incumbent.latency_us
-            slower = mine is not None and its is not None and mine > its * _SLOWER
+            slower = mine is not None and its is not None and mine > its * SLOWER
             reason = f"{mine:.4g} us against the incumbent's {its:.4g} us (measured)"
         else:
-            slower = ratio.low > 1.0 and ratio.value > _SLOWER
+            slower = ratio.low > 1.0 and ratio.value > SLOWER
             reason = f"{ratio.value:.3f} of the incumbent's time, 95% {ratio.low:.3f} to {ratio.high:.3f} (measured)"
         if not slower:
             return plain
@@ -124,6 +124,25 @@ class MeasuredTaskGate(TaskGate):
         """Verdicts of several kernels: compiled side by side, on the GPU one at a time."""
         return list(self.gate.pool.map(self.judge, kernels))
 
+    def race(self, kernel: Kernel, other: Kernel) -> stats.Interval | None:
+        """Times of two kernels in turn, as a ratio over the bench cases; 1 when they run the same instructions, None
+        where one cannot be replayed."""
+        mine, its = self.captures.of(kernel), self.captures.of(other)
+        if mine is None or its is None:
+            return None
+        if mine.signature == its.signature:
+            return stats.Interval(1.0, 1.0, 1.0)
+        found: list[stats.Interval] = []
+        for case in self.info.with_role(CaseRole.BENCH):
+            reply = self._ask_time(
+                case, mine.programs[case.name], mine.cubins,
+                incumbent=its.programs[case.name], incumbent_cubins=its.cubins, only_incumbent=True,
+            )  # fmt: skip
+            if reply.get("impossible") or reply.get("refused") or reply["complaint"]:
+                return None
+            found.append(stats.Interval(reply["ratio"], *reply["ratio_interval"]))
+        return stats.product(found)
+
     # ------------------------------------------------------------------ parts
     def _judgement(self, kernel: Kernel, checks: Sequence[Case], policed: bool = True) -> Judgement:
         findings = check_policy(kernel.source) if policed else []
@@ -134,11 +153,9 @@ class MeasuredTaskGate(TaskGate):
         if not compiled.ok:
             return Judgement(Status.REJECTED_COMPILE, compiled.reason, layer=Layer.COMPILE)
         launches = tuple(report for case in bench for report in compiled.launches.get(case.name, []))
-        idle = next((c.name for c in (*checks, *bench) if not compiled.launches.get(c.name)), None)
-        if idle is not None:
-            reason = f"case {idle}: no kernel was launched: the answer was made without one"
-            return Judgement(Status.REJECTED_HACK, reason, launches=launches, layer=Layer.WATCH)
-        why = next((p["impossible"] for p in compiled.programs.values() if p["impossible"]), "")
+        if why := self._not_in_order(compiled, [*checks, *bench]):
+            return Judgement(Status.REJECTED_HACK, why, launches=launches, layer=Layer.WATCH)
+        why = next((str(p["impossible"]) for p in compiled.programs.values() if p["impossible"]), "")
         try:
             if not why:
                 judged = self._trusted(kernel, checks, bench, compiled, launches)
@@ -150,6 +167,16 @@ class MeasuredTaskGate(TaskGate):
             failed = CaseResult(case=checks[0].name if checks else bench[0].name, passed=False, reason=str(error))
             reason = f"its launches took the GPU down: {error}"
             return Judgement(Status.REJECTED_NUMERIC, reason, (failed,), (), launches, layer=Layer.LIMITS)
+
+    def _not_in_order(self, compiled: CompileOutcome, cases: Sequence[Case]) -> str:
+        """Why what was written down of the launches cannot be used at all, or ""."""
+        for case in cases:
+            if not compiled.launches.get(case.name):
+                return f"case {case.name}: no kernel was launched: the answer was made without one"
+            count = len(self.task.input_specs(case))
+            if why := problem(compiled.programs.get(case.name), compiled.cubins, count):
+                return f"case {case.name}: forged its record of launches: {why}"
+        return ""
 
     def _recorded(self, kernel: Kernel, cases: Sequence[Case]) -> CompileOutcome:
         specs = [(case.name, self.task.input_specs(case)) for case in cases]
@@ -170,80 +197,31 @@ class MeasuredTaskGate(TaskGate):
         """The judgement by replay, or why there can be none."""
         asked = [{"case": c.model_dump(mode="json"), "program": compiled.programs[c.name]} for c in checks]
         reply = self.device.worker.ask({"do": "check", "task": self.task.id, "cases": asked, "cubins": compiled.cubins})
-        if reply.get("impossible"):
-            return str(reply["impossible"])
-        results = tuple(_result(r) for r in reply["results"])
+        if (other := _otherwise(reply, launches)) is not None:
+            return other
+        results = tuple(result_of(r) for r in reply["results"])
         refused = next((r for r in reply["results"] if r["status"]), None)
         if refused is not None:
             reason = f"case {refused['case']}: {refused['reason']}"
             layer = Layer.COMPARISON if refused["status"] == "rejected_numeric" else Layer.WATCH
             return Judgement(Status(refused["status"]), reason, results, (), launches, layer=layer)
-        self._keep(kernel, compiled)
+        self.captures.keep(kernel, compiled)
         times: list[CaseTime] = []
         for case in bench:
             reply = self._ask_time(case, compiled.programs[case.name], compiled.cubins)
-            if reply.get("impossible"):
-                return str(reply["impossible"])
-            if reply["complaint"]:
-                failed = CaseResult(case=case.name, passed=False, reason=reply["complaint"])
-                cases = (*results, failed)
-                return Judgement(
-                    Status.REJECTED_NUMERIC, reply["complaint"], cases, (), launches, layer=Layer.COMPARISON
-                )
+            if (other := _otherwise(reply, launches)) is not None:
+                return other
+            if why := reply["complaint"]:
+                cases = (*results, CaseResult(case=case.name, passed=False, reason=why))
+                return Judgement(Status.REJECTED_NUMERIC, why, cases, (), launches, layer=Layer.COMPARISON)
             found = self._case_time(case, reply)
             if isinstance(found, str):
                 return Judgement(Status.INCONCLUSIVE, found, results, (), launches, layer=Layer.BENCH)
             times.append(found)
-        return Judgement(Status.ACCEPTED, "", results, tuple(times), launches, unseen=SEES, launched_by="trusted")
-
-    def _ask_time(self, case: Case, program: Any, cubins: dict[str, bytes], **other: Any) -> dict[str, Any]:
-        request = {"do": "time", "task": self.task.id, "case": case.model_dump(mode="json"), "program": program}
-        return self.device.worker.ask({**request, "cubins": cubins, **other})
-
-    def _case_time(self, case: Case, reply: dict[str, Any]) -> CaseTime | str:
-        """The case's time, or why it cannot be one."""
-        work, peaks = self.task.work(case), self.device.peaks
-        time_us, l2 = float(reply["us"]), float(self.device.facts["l2_bytes"])
-        if stats.beyond_roofline(time_us, work.bytes, work.flops, l2, peaks["gbps"], peaks["fp16_tflops"]):
-            return f"case {case.name}: {time_us:.4g} us is less than this device needs for the work: invalid, not fast"
-        floor_us = max(work.bytes / peaks["gbps"] / 1e3, work.flops / peaks["fp16_tflops"] / 1e6)
-        low, high = reply["interval"]
-        return CaseTime(
-            case=case.name,
-            latency=measured(time_us, "us"),
-            interval_us=(float(low), float(high)),
-            vendor_us={str(k): float(v) for k, v in reply["vendors"].items()},
-            roofline_us=floor_us,
-        )
-
-    def _race(self, kernel: Kernel, other: Kernel) -> stats.Interval | None:
-        """Times of two kernels in turn, as a ratio over the bench cases; None where one cannot be replayed."""
-        mine, its = self._captured_of(kernel), self._captured_of(other)
-        if mine is None or its is None:
-            return None
-        found: list[stats.Interval] = []
-        for case in self.info.with_role(CaseRole.BENCH):
-            reply = self._ask_time(
-                case, mine.programs[case.name], mine.cubins,
-                incumbent=its.programs[case.name], incumbent_cubins=its.cubins, only_incumbent=True,
-            )  # fmt: skip
-            if reply.get("impossible") or reply["complaint"]:
-                return None
-            found.append(stats.Interval(reply["ratio"], *reply["ratio_interval"]))
-        return stats.product(found)
-
-    def _captured_of(self, kernel: Kernel) -> _Captured | None:
-        if kernel.id not in self._captured:
-            compiled = self._recorded(kernel, self.info.with_role(CaseRole.BENCH))
-            if not compiled.ok or any(p["impossible"] for p in compiled.programs.values()):
-                return None
-            self._keep(kernel, compiled)
-        return self._captured.get(kernel.id)
-
-    def _keep(self, kernel: Kernel, compiled: CompileOutcome) -> None:
-        while len(self._captured) >= _PROGRAMS:
-            del self._captured[next(iter(self._captured))]
-        self._captured[kernel.id] = _Captured(compiled.programs, compiled.cubins)
+            key = (kernel.id, case.name, self.target.name)
+            self._profiles[key] = (found, tuple(compiled.launches[case.name]), "")
+        unseen = (*SEES, TUNED) if any(r.config for r in launches) else SEES
+        return Judgement(Status.ACCEPTED, "", results, tuple(times), launches, unseen=unseen, launched_by="trusted")
 
     def _in_child(
         self,
@@ -254,76 +232,40 @@ class MeasuredTaskGate(TaskGate):
         why: str,
     ) -> Judgement:
         """Run the candidate itself, confined, where its launches cannot be replayed."""
-        results: list[CaseResult] = []
-        answers = self._ask_child(kernel, checks, timed=False)
-        if isinstance(answers, Judgement):
-            return answers
-        for case, answer in zip(checks, answers, strict=True):
-            refused = self._refuse_means(answer)
-            if refused:
-                failed = CaseResult(case=case.name, passed=False, reason=refused)
-                cases = (*results, failed)
-                return Judgement(
-                    Status.REJECTED_HACK, f"case {case.name}: {refused}", cases, (), launches, layer=Layer.WATCH
-                )
-            judged = CaseResult(case=case.name, passed=False, reason="it gave no outputs")
-            for outputs in answer["outputs"]:
-                reply = self.device.worker.ask(
-                    {"do": "outputs", "task": self.task.id, "case": case.model_dump(mode="json"), "outputs": outputs}
-                )
-                judged = _result(reply)
-                if not judged.passed:
-                    reason = f"case {case.name}: {judged.reason}"
-                    cases = (*results, judged)
-                    return Judgement(Status.REJECTED_NUMERIC, reason, cases, (), launches, layer=Layer.COMPARISON)
-            results.append(judged)
+        isolated = Isolated(self.task, self.device.child, self.device.worker)
+        results = isolated.check(kernel, checks, launches)
+        if isinstance(results, Judgement):
+            return results
         times: list[CaseTime] = []
         for case in bench:
-            answers = self._ask_child(kernel, [case], timed=True)
-            if isinstance(answers, Judgement):
-                return answers
-            interval = stats.time_interval(answers[0]["times"])
-            request = {"do": "bench_outputs", "task": self.task.id, "case": case.model_dump(mode="json")}
-            reply = self.device.worker.ask({**request, "outputs": answers[0]["outputs"][-1]})
-            if reply["complaint"]:
-                failed = CaseResult(case=case.name, passed=False, reason=reply["complaint"])
-                cases = (*results, failed)
-                return Judgement(
-                    Status.REJECTED_NUMERIC, reply["complaint"], cases, (), launches, layer=Layer.COMPARISON
-                )
-            reply |= {"us": interval.value, "interval": [interval.low, interval.high]}
+            reply = isolated.time(kernel, case, results, launches)
+            if isinstance(reply, Judgement):
+                return reply
             found = self._case_time(case, reply)
             if isinstance(found, str):
-                return Judgement(Status.INCONCLUSIVE, found, tuple(results), (), launches, layer=Layer.BENCH)
+                return Judgement(Status.INCONCLUSIVE, found, results, (), launches, layer=Layer.BENCH)
             times.append(found)
         unseen = (*SEES, f"Timed in a process that the candidate shares, since its launches cannot be captured: {why}.")
-        return Judgement(
-            Status.ACCEPTED, "", tuple(results), tuple(times), launches, unseen=unseen, launched_by="child"
-        )
+        return Judgement(Status.ACCEPTED, "", results, tuple(times), launches, unseen=unseen, launched_by="child")
 
-    def _ask_child(self, kernel: Kernel, cases: Sequence[Case], timed: bool) -> list[dict[str, Any]] | Judgement:
-        asked = [{"inputs": list(self.task.make_inputs(c))} for c in cases]
-        payload = {"source": kernel.source, "entry": kernel.entry, "cases": asked, "timed": timed}
-        result = self.device.child.run(CHILD_JOB, payload)
-        found = result.value.get("cases") if result.value is not None else None
-        if isinstance(found, list):
-            answers = cast(list[dict[str, Any]], found)
-            if [sorted(a) for a in answers] == [["changed", "outputs", "times", "torch_ops"]] * len(cases):
-                return answers
-        status = Status.REJECTED_HACK if result.outcome in ("exited", "output_cap", "ok") else Status.REJECTED_NUMERIC
-        reason = f"{result.outcome} in its own process: {result.error}".strip(": ")
-        failed = CaseResult(case=cases[0].name, passed=False, reason=reason)
-        return Judgement(status, f"case {cases[0].name}: {reason}", (failed,), layer=Layer.LIMITS)
+    def _ask_time(self, case: Case, program: Any, cubins: dict[str, bytes], **other: Any) -> dict[str, Any]:
+        request = {"do": "time", "task": self.task.id, "case": case.model_dump(mode="json"), "program": program}
+        return self.device.worker.ask({**request, "cubins": cubins, **other})
+
+    def _case_time(self, case: Case, reply: dict[str, Any]) -> CaseTime | str:
+        bounded = self.task.definition.work is not None
+        return case_time(case, reply, self.task.work(case), bounded, self.device.facts, self.device.peaks)
+
+    def _replayable(self, kernel: Kernel) -> CompileOutcome | None:
+        """The launches of the bench cases, or None where they cannot be replayed."""
+        bench = self.info.with_role(CaseRole.BENCH)
+        compiled = self._recorded(kernel, bench)
+        fit = compiled.ok and not self._not_in_order(compiled, bench)
+        return compiled if fit and not any(p["impossible"] for p in compiled.programs.values()) else None
 
     def _verdict(self, kernel: Kernel, judged: Judgement, cases: Sequence[Case], seconds: float) -> Verdict:
         plain = super()._verdict(kernel, judged, cases, seconds)
         return plain.model_copy(update={"blind_spots": judged.unseen, "launched_by": judged.launched_by})
-
-    def _refuse_means(self, answer: dict[str, Any]) -> str:
-        changed = [i for i in answer["changed"] if i not in self.info.in_place]
-        if changed:
-            return f"input {changed[0]} was modified and the task is not in place"
-        return f"computes with torch: {', '.join(map(str, answer['torch_ops'][:3]))}" if answer["torch_ops"] else ""
 
     def _fresh_profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         """Measured on this device's own target, modelled for others."""
@@ -332,7 +274,9 @@ class MeasuredTaskGate(TaskGate):
         compiled = self._recorded(kernel, [case])
         if not compiled.ok:
             return None, (), compiled.reason
-        reports = tuple(compiled.launches[case.name])
+        reports = tuple(compiled.launches.get(case.name, ()))
+        if why := self._not_in_order(compiled, [case]):
+            return None, reports, why
         program = compiled.programs[case.name]
         if program["impossible"]:
             return None, reports, str(program["impossible"])
@@ -340,16 +284,13 @@ class MeasuredTaskGate(TaskGate):
             reply = self._ask_time(case, program, compiled.cubins)
         except WorkerLost as error:
             return None, reports, str(error)
-        why = reply.get("impossible") or reply["complaint"]
+        why = str(reply.get("impossible") or reply.get("refused") or reply["complaint"])
         found = why or self._case_time(case, reply)
         return (None, reports, found) if isinstance(found, str) else (found, reports, "")
 
 
-def _result(reply: dict[str, Any]) -> CaseResult:
-    return CaseResult(
-        case=reply["case"],
-        passed=reply["passed"],
-        error=reply["error"],
-        allowed=reply["allowed"],
-        reason=reply["reason"],
-    )
+def _otherwise(reply: dict[str, Any], launches: tuple[LaunchReport, ...]) -> Judgement | str | None:
+    """Why a replay is impossible, the verdict when the driver refuses a launch, or None when it went well."""
+    if reply.get("refused"):
+        return Judgement(Status.REJECTED_COMPILE, str(reply["refused"]), launches=launches, layer=Layer.COMPILE)
+    return str(reply["impossible"]) if reply.get("impossible") else None

@@ -36,10 +36,12 @@ class Recorder(TorchDispatchMode):
         self._known: dict[int, str] = {}
         self._kept: list[Any] = []  # storages stay alive, so that no address is used twice
         self._written: set[str] = set()  # storages that a launch could write
+        self._given: set[str] = set()  # storages that hold values of inputs
         self._host_inputs = any(isinstance(v, torch.Tensor) and not v.is_meta for v in inputs)
         for index, value in enumerate(inputs):
             if isinstance(value, torch.Tensor):
                 self._name(value, f"input{index}")
+                self._given.add(f"input{index}")
 
     def program(self) -> dict[str, Any]:
         """The program, or only why there is none."""
@@ -114,7 +116,7 @@ class Recorder(TorchDispatchMode):
         elif name in COPY and len(outputs) == 1:
             self._name(outputs[0], self._fresh())
             self.steps.append({"op": "alloc", **self._size(outputs[0])})
-            self.steps.append({"op": "copy", "view": self._view(outputs[0]), "source": self._view(inputs[0])})
+            self._copy(outputs[0], inputs[0])
         elif name in SUMMARIES and len(outputs) == 1 and self._partial(inputs, outputs[0]):
             self._name(outputs[0], self._fresh())
             self.steps.append({"op": "alloc", **self._size(outputs[0])})
@@ -130,16 +132,22 @@ class Recorder(TorchDispatchMode):
         """Whether partial results of kernels are summed up: anything else is the kernels' own work."""
         return (
             len(inputs) == 1
-            and self._known.get(self._id(inputs[0])) in self._written
+            and self._known.get(self._id(inputs[0])) in self._written - self._given
             and 2 * output.numel() <= inputs[0].numel()
         )
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        step: dict[str, Any] = {"op": "copy", "view": self._view(target), "source": self._view(source)}
+        if step["source"]["storage"] in self._given:
+            self._given.add(step["view"]["storage"])
+        self.steps.append(step)
 
     def _in_place(self, name: str, args: tuple[Any, ...]) -> None:
         target = args[0]
         if not target.is_meta and not any(isinstance(a, torch.Tensor) and a.is_meta for a in args):
             return
         if name == "copy_":
-            self.steps.append({"op": "copy", "view": self._view(target), "source": self._view(args[1])})
+            self._copy(target, args[1])
         elif name == "zero_" or isinstance(args[1], bool | int | float):
             value = 0 if name == "zero_" else args[1]
             self.steps.append({"op": "fill", "view": self._view(target), "value": value})

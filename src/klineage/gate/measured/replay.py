@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+
+from . import device
+from .device import CudaError
 
 GUARD = 1 << 16  # bytes on either side of every buffer
 CANARY = 0xA5
@@ -22,19 +25,26 @@ _CTYPES: dict[str, Any] = {
 }  # fmt: skip
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _SMALL_SHARED = 48 << 10
-_STICKY = {700, 714, 715, 716, 717, 718, 719}  # illegal address, ..., launch failure: the context is lost
-
-
-class CudaError(Exception):
-    """The driver refused a call; ``sticky`` when the context is lost and the process must end."""
-
-    def __init__(self, code: int, what: str) -> None:
-        super().__init__(f"{what}: CUDA error {code}")
-        self.sticky = code in _STICKY
 
 
 class Impossible(Exception):
     """The program cannot be replayed faithfully here; the message says why."""
+
+
+class Loader(Protocol):
+    """What loads and launches binaries: ``Driver`` on a GPU. A function is whatever it takes for one."""
+
+    def function(self, key: str, cubin: bytes, name: str, shared: int) -> Any:
+        """A kernel of a binary, loaded once."""
+        ...
+
+    def parameters(self, function: Any) -> int | None:
+        """How many parameters a kernel has, or None when that cannot be said."""
+        ...
+
+    def launcher(self, function: Any, step: dict[str, Any], values: Sequence[Any]) -> Callable[[], None]:
+        """A call that launches a kernel with these values."""
+        ...
 
 
 class Driver:
@@ -100,14 +110,14 @@ class Buffer:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._bytes = torch.full((size + 2 * GUARD + -size % 512,), CANARY, dtype=torch.uint8, device="cuda")
+        self._bytes = torch.full((size + 2 * GUARD + -size % 512,), CANARY, dtype=torch.uint8, device=device.DEVICE)
 
     def view(self, shape: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor in the buffer; ``offset`` in elements. Raises Impossible when it leaves the buffer."""
         span = offset + (1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0)
         if span * dtype.itemsize > self.size:
             raise Impossible("a tensor leaves its memory")
-        empty = torch.empty(0, dtype=dtype, device="cuda")
+        empty = torch.empty(0, dtype=dtype, device=device.DEVICE)
         return empty.set_(self._bytes.untyped_storage(), GUARD // dtype.itemsize + offset, shape, stride)
 
     def content(self) -> torch.Tensor:
@@ -146,13 +156,14 @@ class Replay:
     """
 
     def __init__(
-        self, driver: Driver, program: dict[str, Any], cubins: dict[str, bytes], inputs: dict[str, Buffer]
+        self, driver: Loader, program: dict[str, Any], cubins: dict[str, bytes], inputs: dict[str, Buffer]
     ) -> None:
         if program["impossible"]:
             raise Impossible(str(program["impossible"]))
         self._driver, self._cubins = driver, cubins
         self.buffers: dict[str, Buffer] = dict(inputs)
         self._dtypes: dict[str, torch.dtype] = {}
+        self._data: dict[str, torch.Tensor] = {}  # what came from the host
         self.actions: list[Callable[[], Any]] = []
         for step in program["steps"]:
             self._prepare(step)
@@ -164,9 +175,11 @@ class Replay:
             action()
 
     def poison(self) -> None:
-        """Spoil everything the program allocates."""
+        """Spoil everything the program allocates and put back what came from the host: nothing outlives a call."""
         for name, dtype in self._dtypes.items():
             self.buffers[name].poison(dtype)
+        for name, data in self._data.items():
+            self.buffers[name].content().copy_(data)
 
     def broken(self) -> str:
         """What was written outside, or ""."""
@@ -188,8 +201,9 @@ class Replay:
             self.buffers[step["storage"]] = Buffer(int(step["bytes"]))
             self._dtypes[step["storage"]] = getattr(torch, step["dtype"])
         elif kind == "data":
-            self.buffers[step["storage"]] = buffer = Buffer(len(step["data"]))
-            buffer.content().copy_(step["data"])
+            self._data[step["storage"]] = data = step["data"].to(device.DEVICE)
+            self.buffers[step["storage"]] = buffer = Buffer(len(data))
+            buffer.content().copy_(data)
         elif kind == "fill":
             target, value = self._tensor(step["view"]), step["value"]
             self.actions.append(lambda: target.fill_(value))

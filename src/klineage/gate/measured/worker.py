@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-"""The trusted worker: holds the GPU, the task and its oracle; replays candidates' binaries, checks and times them.
+"""The trusted GPU worker: replays captured launches, compares their outputs with the oracle, and times them.
 
 It never imports a candidate. Run as ``python -m klineage.gate.measured.worker FD``; requests and replies are frames of
 ``klineage.gate.wire``. It ends itself after an error that costs the CUDA context, and is replaced.
@@ -7,12 +7,10 @@ It never imports a candidate. Run as ``python -m klineage.gate.measured.worker F
 
 from __future__ import annotations
 
-import math
 import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +18,29 @@ import torch
 
 from ...model import Case
 from ...task import Task, compare, load_task
-from ...task.tolerance import EPS32, row_errors
 from .. import wire
+from . import device
 from . import peaks as rates
-from .replay import CudaError, Driver, Impossible, Replay, place
-from .timer import Clock, Run
+from .bench_values import BenchValues, Seal
+from .clocks import Clocks
+from .device import CudaError
+from .replay import Buffer, Driver, Impossible, Loader, Replay, place
+from .timer import Clock, Run, Timer
 from .timer import compare as race
 
-_SETS = 3  # of a bench case's inputs, at other addresses and with other values
-_SET_BYTES = 24 << 30
 _REQUEST_BYTES = 1 << 36
-_KEPT = 6  # bench cases whose inputs stay on the device
-
-
-@dataclass(frozen=True)
-class _Own:
-    """The native reference's error against the fp32 one, and its dtypes, by output."""
-
-    errors: list[float]
-    dtypes: list[torch.dtype]
 
 
 class Worker:
-    """Answers one request at a time."""
+    """Answers one request at a time. What it drives can be given, so that it can be tried without a GPU."""
 
-    def __init__(self) -> None:
-        torch.set_num_threads(4)
-        self.driver = Driver()
-        self.clock = Clock()
-        self.facts = rates.device_facts()
+    def __init__(self, driver: Loader, clock: Timer, facts: dict[str, Any], peaks: Callable[[Path], dict[str, float]]):
+        self.driver, self.clock, self.facts, self._peaks = driver, clock, facts, peaks
         self.peaks: dict[str, float] | None = None
         self.tasks: dict[str, Task] = {}
-        self.inputs: dict[tuple[str, str], list[list[Any]]] = {}
-        self.expected: dict[tuple[str, str, int], Any] = {}
+        self.values = BenchValues(int(facts["memory_bytes"]))
+        self.seal = Seal()
+        self.clocks = Clocks(str(facts.get("uuid", "")))
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to one request. Raises CudaError when the context is lost."""
@@ -60,7 +48,7 @@ class Worker:
 
     def do_device(self, request: dict[str, Any]) -> dict[str, Any]:
         """Facts and measured rates of the device."""
-        self.peaks = self.peaks or rates.peaks(self.clock, self.facts, Path(request["cache_dir"]))
+        self.peaks = self.peaks or self._peaks(Path(request["cache_dir"]))
         return {"facts": self.facts, "peaks": self.peaks}
 
     def do_task(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -91,8 +79,8 @@ class Worker:
                 replay = Replay(self.driver, program, cubins, place(inputs))
             replay.poison()
             replay.run()
-            _wait()
-            answers.append([o.cpu() for o in replay.outputs])
+            device.wait()
+            answers.append([o.to("cpu", copy=True) for o in replay.outputs])
         refused = replay.broken()
         changed = [i for i in replay.changed(inputs) if i not in task.info.in_place]
         if refused:
@@ -114,29 +102,31 @@ class Worker:
         task = self.tasks[request["task"]]
         return compare(task, Case.model_validate(request["case"]), request["outputs"]).model_dump()
 
+    def do_release(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """Give unused memory back, for a child that is about to use the device."""
+        if device.DEVICE == "cuda":
+            torch.cuda.empty_cache()
+        return {}
+
     def do_time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time a bench case against the incumbent, if any, and each vendor.
 
-        Replies {"us", "interval", "ratio", "ratio_interval", "vendors", "rounds", "complaint", "invalid"}; times in
+        Replies {"us", "interval", "ratio", "ratio_interval", "vendors", "rounds", "clock_mhz", "complaint"}; times in
         microseconds; ratio is over the incumbent.
         """
         task = self.tasks[request["task"]]
         case = Case.model_validate(request["case"])
-        sets = self._sets(task, case)
+        sets = self.values.sets(task, case)
         placed = [place(values) for values in sets]
         mine = [Replay(self.driver, request["program"], request["cubins"], buffers) for buffers in placed]
+        sealed = [self.seal.of(_kept(task, buffers)) for buffers in placed]
         runs = [_run(task, r, values) for r, values in zip(mine, sets, strict=True)]
-        against: dict[str, list[Run]] = {}
-        if request.get("incumbent"):
-            other = [Replay(self.driver, request["incumbent"], request["incumbent_cubins"], b) for b in placed]
-            against["incumbent"] = [_run(task, r, values) for r, values in zip(other, sets, strict=True)]
-        for name, call in () if request.get("only_incumbent") else _vendors(task):
-            against[name] = self._vendor(call, sets)
         reply: dict[str, Any] = {"vendors": {}, "complaint": "", "ratio": None, "ratio_interval": None}
+        against = self._against(task, request, sets, placed) or {"": runs}
         for name, side in against.items():
-            if not side:
-                continue
-            compared, complaint = race(self.clock, runs, side, lambda number: self._spoiled(task, case, mine, number))
+            compared, complaint = race(
+                self.clock, runs, side, lambda number: self.values.wrong(task, case, mine[number].outputs, number)
+            )
             if complaint:
                 return {**reply, "complaint": complaint}
             if "us" not in reply or name == "incumbent":
@@ -145,101 +135,78 @@ class Worker:
             if name == "incumbent":
                 ratio = compared.ratio
                 reply |= {"ratio": ratio.value, "ratio_interval": [ratio.low, ratio.high]}
-            else:
+            elif name:
                 reply["vendors"][name] = compared.second.value
-        return reply
+        clock = self.clocks.read()
+        return reply | {"clock_mhz": clock, "complaint": self._left_behind(task, case, mine, placed, sealed)}
+
+    def _against(
+        self, task: Task, request: dict[str, Any], sets: list[list[Any]], placed: list[dict[str, Buffer]]
+    ) -> dict[str, list[Run]]:
+        """What a candidate is timed against, in turn: the incumbent, the vendors that know the case."""
+        against: dict[str, list[Run]] = {}
+        if request.get("incumbent"):
+            other = [Replay(self.driver, request["incumbent"], request["incumbent_cubins"], b) for b in placed]
+            against["incumbent"] = [_run(task, r, values) for r, values in zip(other, sets, strict=True)]
+        if not request.get("only_incumbent"):
+            against |= {name: side for name, call in _vendors(task) if (side := _vendor(call, sets))}
+        return against
+
+    def _left_behind(
+        self,
+        task: Task,
+        case: Case,
+        mine: Sequence[Replay],
+        placed: Sequence[dict[str, Buffer]],
+        sealed: Sequence[dict[str, int]],
+    ) -> str:
+        """What timed calls wrote that they should not have, or "": it could be answers kept for the next call."""
+        broken = next((why for why in (r.broken() for r in mine) if why), "")
+        if broken:
+            return f"case {case.name}: {broken}"
+        for buffers, before in zip(placed, sealed, strict=True):
+            after = self.seal.of(_kept(task, buffers))
+            changed = next((name for name in before if after[name] != before[name]), None)
+            if changed is not None:
+                return f"case {case.name}: a timed call modified input {changed.removeprefix('input')}"
+        return ""
 
     def do_bench_outputs(self, request: dict[str, Any]) -> dict[str, Any]:
         """Look at a bench case's outputs from an isolated child (of the first input set); time the vendors."""
         task = self.tasks[request["task"]]
         case = Case.model_validate(request["case"])
-        sets = self._sets(task, case)
+        sets = self.values.sets(task, case)
         vendors: dict[str, float] = {}
         for name, call in _vendors(task):
-            side = self._vendor(call, sets)
+            side = _vendor(call, sets)
             if side:
                 vendors[name] = race(self.clock, side, side)[0].first.value
-        outputs = [o.cuda() for o in request["outputs"]]
-        return {"vendors": vendors, "complaint": self._wrong(task, case, outputs, 0)}
-
-    def _vendor(self, call: Callable[..., Any], sets: list[list[Any]]) -> list[Run]:
-        placed = [[v.cuda() if isinstance(v, torch.Tensor) else v for v in values] for values in sets]
-        try:
-            with torch.no_grad():
-                call(*placed[0])
-            torch.cuda.synchronize()
-        except Exception:  # a vendor that lacks this case is left out
-            return []
-
-        def bound(values: list[Any]) -> Callable[[], object]:
-            return lambda: call(*values)
-
-        return [Run(bound(values)) for values in placed]
-
-    def _sets(self, task: Task, case: Case) -> list[list[Any]]:
-        key = (task.id, case.name)
-        if key not in self.inputs:
-            if len(self.inputs) >= _KEPT:
-                oldest = next(iter(self.inputs))
-                del self.inputs[oldest]
-                self.expected = {k: v for k, v in self.expected.items() if k[:2] != oldest}
-            first = list(task.make_inputs(case))
-            size = sum(v.untyped_storage().nbytes() for v in first if isinstance(v, torch.Tensor))
-            sets = [first]
-            while len(sets) < _SETS and size * (len(sets) + 1) <= _SET_BYTES:
-                sets.append([_moved(v, len(sets)) for v in first])
-            self.inputs[key] = sets
-        return self.inputs[key]
-
-    def _spoiled(self, task: Task, case: Case, mine: list[Replay], number: int) -> str:
-        """What is wrong with the outputs that the last timed call on an input set left, or ""."""
-        return self._wrong(task, case, mine[number].outputs, number)
-
-    def _wrong(self, task: Task, case: Case, outputs: Sequence[torch.Tensor], number: int) -> str:
-        expected, own = self._expected(task, case, number, self._sets(task, case)[number])
-        if [(o.shape, o.dtype) for o in outputs] != [(e.shape, n) for e, n in zip(expected, own.dtypes, strict=True)]:
-            return f"case {case.name}: outputs of another form than the reference's"
-        for index, (got, wanted) in enumerate(zip(outputs, expected, strict=True)):
-            if not wanted.is_floating_point():
-                if not torch.equal(got, wanted):
-                    return f"case {case.name}: integer values of a timed call differ"
-                continue
-            floor = 2 * torch.finfo(got.dtype).eps + 8 * EPS32 * math.sqrt(max(1, task.reduction(case)))
-            error = float(_errors(got, wanted).max())
-            allowed = task.info.tolerance.override or min(max(4 * own.errors[index], floor), 16 * floor)
-            if not error <= allowed:
-                return f"case {case.name}: a timed call's error is {error:.3g}, allowed {allowed:.3g}"
-        return ""
-
-    def _expected(self, task: Task, case: Case, number: int, inputs: list[Any]) -> tuple[list[torch.Tensor], _Own]:
-        """The reference in fp32 on the device, and the error of the native reference against it."""
-        key = (task.id, case.name, number)
-        if key not in self.expected:
-            placed = [v.cuda() if isinstance(v, torch.Tensor) else v for v in inputs]
-            raised = [v.float() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in placed]
-            with torch.no_grad():
-                native, exact = _listed(task.reference(*placed)), _listed(task.reference(*raised))
-            own = [
-                float(_errors(n, e).max()) if n.is_floating_point() else 0.0 for n, e in zip(native, exact, strict=True)
-            ]
-            self.expected[key] = (exact, _Own(own, [n.dtype for n in native]))
-        return self.expected[key]
+        outputs = device.moved(request["outputs"])
+        clock = self.clocks.read()
+        return {"vendors": vendors, "clock_mhz": clock, "complaint": self.values.wrong(task, case, outputs, 0)}
 
 
-def _errors(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Largest relative error per row, a slab of rows at a time."""
-    rows = got.reshape(-1, got.shape[-1]) if got.dim() > 1 else got.reshape(1, -1)
-    against = wanted.reshape(rows.shape)
-    slab = max(1, (1 << 26) // max(1, rows.shape[1]))
-    parts = [row_errors(rows[i : i + slab], against[i : i + slab], got.dtype) for i in range(0, rows.shape[0], slab)]
-    return torch.nan_to_num(torch.cat(parts), nan=math.inf)
+def _kept(task: Task, buffers: dict[str, Buffer]) -> dict[str, Buffer]:
+    """The inputs that a call may not change."""
+    return {n: b for n, b in buffers.items() if int(n.removeprefix("input")) not in task.info.in_place}
 
 
-def _moved(value: Any, number: int) -> Any:
-    """Other values of the same kind and layout: the storage's elements rolled along by some rows."""
-    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.is_floating_point():
-        return value.clone() if isinstance(value, torch.Tensor) else value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value.roll(number, 0))
+def _vendor(call: Callable[..., Any], sets: list[list[Any]]) -> list[Run]:
+    """Calls of a vendor on copies of its own of each set; none when it lacks this case."""
+    placed = [device.moved(values) for values in sets]
+    try:
+        with torch.no_grad():
+            call(*placed[0])
+        device.wait()
+    except CudaError:
+        raise
+    except Exception:
+        return []
+
+    def bound(values: list[Any]) -> Callable[[], object]:
+        return lambda: call(*values)
+
+    return [Run(bound(values)) for values in placed]
 
 
 def _aliases(program: dict[str, Any], task: Task) -> str:
@@ -276,52 +243,51 @@ def _vendors(task: Task) -> Iterable[tuple[str, Callable[..., Any]]]:
     return (task.vendors or {"reference": task.reference}).items()
 
 
-def _listed(result: Any) -> list[torch.Tensor]:
-    return list(result) if isinstance(result, tuple | list) else [result]
+def on_this_gpu() -> Worker:
+    """A worker on the first visible GPU."""
+    torch.set_num_threads(4)
+    driver, clock, facts = Driver(), Clock(), rates.device_facts()
+    return Worker(driver, clock, facts, lambda cache_dir: rates.peaks(clock, facts, cache_dir))
 
 
-def _wait() -> None:
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        raise CudaError(700, " ".join(str(error).split())[:200]) from None
-
-
-def serve(connection: socket.socket) -> int:
+def serve(connection: socket.socket, worker: Worker) -> int:
     """Answer requests until the connection closes; 3 when the context was lost."""
-    worker = Worker()
     wire.send(connection, {"ready": True, "facts": worker.facts})
     while True:
         try:
             request = wire.receive(connection, _REQUEST_BYTES)
         except wire.WireError:
             return 0
-        lost = False
-        try:
-            reply = {"ok": True, **worker.answer(request)}
-        except Impossible as error:
-            reply = {"ok": True, "impossible": str(error)}
-        except CudaError as error:
-            reply, lost = {"ok": False, "error": str(error), "lost": error.sticky}, error.sticky
-        except RuntimeError as error:  # torch reports a lost context so
-            text = " ".join(str(error).split())[:300]
-            lost = "CUDA error" in text or "CUDA driver" in text
-            reply = {"ok": False, "error": text, "lost": lost}
-        except Exception as error:
-            traceback.print_exc()
-            reply = {
-                "ok": False,
-                "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                "lost": False,
-            }
+        reply = _answer(worker, request)
         wire.send(connection, reply)
-        if lost:
+        if reply.get("lost"):
             return 3
+
+
+def _answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"ok": True, **worker.answer(request)}
+    except Impossible as error:
+        return {"ok": True, "impossible": str(error)}
+    except torch.cuda.OutOfMemoryError:
+        worker.do_release({})
+        return {"ok": True, "impossible": "the device's memory does not hold what it allocates"}
+    except CudaError as error:
+        if not error.sticky:  # a launch beyond what the device has
+            return {"ok": True, "refused": str(error)}
+        return {"ok": False, "error": str(error), "lost": True}
+    except RuntimeError as error:  # torch reports a lost context so
+        text = " ".join(str(error).split())[:300]
+        return {"ok": False, "error": text, "lost": "CUDA error" in text or "CUDA driver" in text}
+    except Exception as error:
+        traceback.print_exc()
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return {"ok": False, "error": text, "lost": False}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serve on the socket of that descriptor."""
-    return serve(socket.socket(fileno=int(arguments[0])))
+    return serve(socket.socket(fileno=int(arguments[0])), on_this_gpu())
 
 
 if __name__ == "__main__":
