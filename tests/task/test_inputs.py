@@ -126,6 +126,8 @@ def test_specs_agree_with_the_inputs_of_every_check_case(name):
             if spec[0] == "tensor":
                 dtype = str(value.dtype).removeprefix("torch.")
                 assert exact == spec == ("tensor", tuple(value.shape), tuple(value.stride()), dtype), case.name
+            elif spec[0] == "value":
+                assert exact == spec == ("value", value)
             else:
                 assert (exact[1] == value.numpy()).all()
                 assert (spec[1].shape, spec[1].dtype) == (exact[1].shape, exact[1].dtype)
