@@ -9,12 +9,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from .errors import KernelError, KLineageError, TaskError
-from .gate.gpu import measurable_target
+from .gate.gpu import choose
 from .gate.judge import Gate, TaskGate
 from .induce import ProbePlan
 from .induce import induce as induce_from
 from .library import load_library, shipped_library
-from .model import DEFAULT_TARGET, Kernel, Lineage, Skill, Verdict, target
+from .model import Kernel, Lineage, Skill, Verdict
 from .model.optimize import OptimizeReport, QuickstartReport, RecoverReport
 from .model.progress import NullProgress, Progress
 from .optimize import optimize as optimize_with
@@ -34,19 +34,18 @@ class Session:
     """One target, one store and the gate's workers, shared by several jobs. Use as a context manager.
 
     Without ``target_name`` it measures on this machine's GPU, or models the default target when there is none; a named
-    target is always modelled.
+    target is modelled. ``mode`` ("measured" or "modelled") insists on one.
     """
 
     def __init__(
         self, target_name: str | None = None, store: str | Store | None = None, progress: Progress | None = None,
-        jobs: int = 2,
+        jobs: int = 2, mode: str | None = None,
     ) -> None:  # fmt: skip
-        here = measurable_target() if target_name is None else None
-        self.target = here or target(target_name or DEFAULT_TARGET)
+        self.target, measured = choose(target_name, mode)
         self._own_store = not _is_store(store)
         self.store: Store = store if _is_store(store) else open_store(store)  # type: ignore[assignment,arg-type]
         self.progress = progress or NullProgress()
-        self.gate = self._gate(measured=here is not None, jobs=jobs)
+        self.gate = self._gate(measured=measured, jobs=jobs)
         self._judges: dict[str, TaskGate] = {}
         self._loading = threading.Lock()
 
@@ -199,9 +198,10 @@ def walk(
     budget: WalkBudget | None = None,
     proposer: ProposerChoice | None = None,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> Lineage:
     """Walk a task's expert backward to its naive end; verdicts and lineage are kept in the store."""
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         return session.walk(task, budget, proposer)
 
 
@@ -213,9 +213,10 @@ def induce(
     tasks: Iterable[str] | None = None,
     plan: ProbePlan | None = None,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> list[Skill]:
     """Induce skills from stored lineages."""
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         return session.induce(tasks, plan)
 
 
@@ -230,9 +231,10 @@ def optimize(
     progress: Progress | None = None,
     proposer: ProposerChoice | None = None,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> OptimizeReport:
     """Apply skills to a kernel within a budget of gate runs."""
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         return session.optimize(task, kernel_path, budget, skills, proposer)
 
 
@@ -245,9 +247,10 @@ def recover(
     skills: Sequence[Skill] | None = None,
     progress: Progress | None = None,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> RecoverReport:
     """Naive end back to the expert by skills alone."""
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         return session.recover(task, budget, skills)
 
 
@@ -259,10 +262,11 @@ def gate(
     store: str | Store | None = None,
     progress: Progress | None = None,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> Verdict:
     """One verdict on one kernel file."""
     kernel = read_kernel(kernel_path)
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         session.store.put_kernel(kernel)
         return session.judge(task).judge(kernel)
 
@@ -274,10 +278,11 @@ def quickstart(
     progress: Progress | None = None,
     budget: int = 10,
     jobs: int = 2,
+    mode: str | None = None,
 ) -> QuickstartReport:
     """The main job in one go: walk four experts, induce skills, optimise three kernels never walked."""
     started = time.monotonic()
-    with Session(target, store, progress, jobs) as session:
+    with Session(target, store, progress, jobs, mode) as session:
         session.prepare(QUICKSTART_WALKS[1:])
         lineages = [session.walk(name) for name in QUICKSTART_WALKS]
         skills = session.induce(QUICKSTART_WALKS, ProbePlan.light())
@@ -294,10 +299,14 @@ def quickstart(
 
 @contextmanager
 def session(
-    target: str | None = None, store: str | Store | None = None, progress: Progress | None = None, jobs: int = 2
+    target: str | None = None,
+    store: str | Store | None = None,
+    progress: Progress | None = None,
+    jobs: int = 2,
+    mode: str | None = None,
 ) -> Iterator[Session]:
     """A session for several jobs in a row."""
-    with Session(target, store, progress, jobs) as opened:
+    with Session(target, store, progress, jobs, mode) as opened:
         yield opened
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 TargetOption = Annotated[
     str | None,
     typer.Option("--target", help="Model this one: sm_80, sm_89, sm_90 ... [default: measure on the GPU, else sm_90]"),
+]
+Mode = StrEnum("Mode", {"MEASURED": "measured", "MODELLED": "modelled"})
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option(
+        "--mode", help="Insist on one. [default: modelled with --target or without a GPU]", show_default=False
+    ),
 ]
 StoreOption = Annotated[
     str | None,

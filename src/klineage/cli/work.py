@@ -29,6 +29,7 @@ from .options import (
     JobsOption,
     JsonOption,
     LibraryOption,
+    ModeOption,
     StoreOption,
     TargetOption,
     choose_target,
@@ -58,6 +59,7 @@ def _progress() -> Generator[Progress, None, None]:
 
 def quickstart(
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -70,7 +72,12 @@ def quickstart(
         from .. import api
 
         report = api.quickstart(
-            target=target and chosen.name, store=evidence, progress=progress, budget=budget, jobs=jobs or cores()
+            target=target and chosen.name,
+            mode=mode,
+            store=evidence,
+            progress=progress,
+            budget=budget,
+            jobs=jobs or cores(),
         )
     from ..report import quickstart_page
     from .output import show
@@ -81,6 +88,7 @@ def quickstart(
 def walk(
     task: TaskArgument,
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -117,6 +125,7 @@ def walk(
         lineage = api.walk(
             task,
             target=target and chosen.name,
+            mode=mode,
             store=evidence,
             progress=progress,
             budget=budget,
@@ -132,6 +141,7 @@ def walk(
 def induce(
     tasks: Annotated[list[str] | None, typer.Argument(help="Tasks walked before. [default: all in the store]")] = None,
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -143,7 +153,12 @@ def induce(
         from .. import api
 
         skills = api.induce(
-            target=target and chosen.name, store=evidence, progress=progress, tasks=tasks or None, jobs=jobs or cores()
+            target=target and chosen.name,
+            mode=mode,
+            store=evidence,
+            progress=progress,
+            tasks=tasks or None,
+            jobs=jobs or cores(),
         )
     if out is not None:
         from ..library import save_skill
@@ -163,6 +178,7 @@ def optimize(
     ] = None,
     budget: BudgetOption = 10,
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -196,6 +212,7 @@ def optimize(
             task,
             kernel_path=str(kernel) if kernel else None,
             target=target and chosen.name,
+            mode=mode,
             store=evidence,
             budget=budget,
             skills=skills,
@@ -214,6 +231,7 @@ def recover(
     task: TaskArgument,
     budget: BudgetOption = 10,
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -229,6 +247,7 @@ def recover(
         report = api.recover(
             task,
             target=target and chosen.name,
+            mode=mode,
             store=evidence,
             budget=budget,
             skills=skills,
@@ -246,6 +265,7 @@ def gate(
     task: TaskArgument,
     kernel: Annotated[Path, typer.Argument(help="A file with Triton kernels and run(*inputs).")],
     target: TargetOption = None,
+    mode: ModeOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
@@ -256,7 +276,13 @@ def gate(
         from .. import api
 
         verdict = api.gate(
-            task, str(kernel), target=target and chosen.name, store=evidence, progress=progress, jobs=jobs or cores()
+            task,
+            str(kernel),
+            target=target and chosen.name,
+            mode=mode,
+            store=evidence,
+            progress=progress,
+            jobs=jobs or cores(),
         )
     from ..report import verdict_page
     from .output import show

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..model import DEFAULT_TARGET, TARGETS, Frozen, Target
+from ..errors import EnvironmentLackError, TargetError
+from ..model import DEFAULT_TARGET, TARGETS, Frozen, Provenance, Target, target
 
 _DRIVER_FILES = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 
@@ -59,3 +60,26 @@ def measurable_target() -> Target | None:
 def default_target() -> Target:
     """The GPU's architecture when KLineage knows it, else the default one."""
     return measurable_target() or TARGETS[DEFAULT_TARGET]
+
+
+def choose(name: str | None, mode: str | None = None) -> tuple[Target, bool]:
+    """The target to judge for, and whether by measuring.
+
+    Without a mode a named target is modelled, and otherwise this machine's GPU measures when there is one. Raises
+    TargetError for an unknown target or one that this GPU is not, EnvironmentLackError when there is no GPU to measure
+    on, ValueError for an unknown mode.
+    """
+    asked = None if mode is None else Provenance(mode)
+    named = None if name is None else target(name)
+    if asked is Provenance.MODELLED or (asked is None and named is not None):
+        return named or default_target(), False
+    here = measurable_target()
+    if asked is None:
+        return here or TARGETS[DEFAULT_TARGET], here is not None
+    if asked is not Provenance.MEASURED:
+        raise ValueError(f"unknown mode {mode!r}")
+    if here is None:
+        raise EnvironmentLackError("no NVIDIA GPU that KLineage knows was found", "run klineage doctor, or model it")
+    if named is not None and named != here:
+        raise TargetError(f"this GPU is {here.name}, not {named.name}", "leave out the target, or model it")
+    return here, True
