@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from .errors import KernelError, KLineageError, TaskError
 from .gate.gpu import choose
@@ -26,8 +28,10 @@ from .task import Task, load_task
 from .walk import WalkBudget
 from .walk import walk as walk_with
 
-QUICKSTART_WALKS = ("rms_norm", "swiglu", "cross_entropy", "matmul_epilogue")
-QUICKSTART_TASKS = ("layer_norm", "matmul", "softmax")
+Result = TypeVar("Result")
+
+QUICKSTART_WALKS = ("matmul_epilogue", "cross_entropy", "rms_norm", "swiglu")  # the longest first
+QUICKSTART_TASKS = ("matmul", "layer_norm", "softmax")
 
 
 class Session:
@@ -83,6 +87,20 @@ class Session:
         """Load tasks and slice their experts behind the scenes, while other work goes on."""
         for name in names:
             self.gate.pool.submit(lambda n=name: self.judge(n).task.expert(self.target))
+
+    def side_by_side(self, job: Callable[[str], Result], names: Sequence[str]) -> list[Result]:
+        """The job's result for each name, as many at a time as there are workers. Ctrl-C or an error stops them all:
+        what was judged is in the store."""
+        with ThreadPoolExecutor(self.gate.jobs, thread_name_prefix="session") as pool:
+            running = [pool.submit(job, name) for name in names]
+            try:
+                for finished in as_completed(running):
+                    finished.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.gate.close()  # what is being judged ends now
+                raise
+        return [finished.result() for finished in running]
 
     def walk(self, name: str, budget: WalkBudget | None = None, proposer: ProposerChoice | None = None) -> Lineage:
         """Walk a task's expert backward; without a proposer chosen, by the moves."""
@@ -283,10 +301,14 @@ def quickstart(
     """The main job in one go: walk four experts, induce skills, optimise three kernels never walked."""
     started = time.monotonic()
     with Session(target, store, progress, jobs, mode) as session:
-        session.prepare(QUICKSTART_WALKS[1:])
-        lineages = [session.walk(name) for name in QUICKSTART_WALKS]
+        lineages = session.side_by_side(session.walk, QUICKSTART_WALKS)
+        session.prepare(QUICKSTART_TASKS)
         skills = session.induce(QUICKSTART_WALKS, ProbePlan.light())
-        optimized = [session.optimize(name, budget=budget, skills=skills) for name in QUICKSTART_TASKS]
+
+        def improve(name: str) -> OptimizeReport:
+            return session.optimize(name, budget=budget, skills=skills)
+
+        optimized = session.side_by_side(improve, QUICKSTART_TASKS)
         return QuickstartReport(
             target=session.target.name,
             mode=session.gate.mode,

@@ -24,7 +24,7 @@ class RichProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.RLock()
-        self._stages: list[_Stage] = []
+        self._all: dict[int, list[_Stage]] = {}  # by thread: jobs that run side by side each have their own stages
         self._live = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -38,6 +38,10 @@ class RichProgress:
             redirect_stderr=False,
             disable=not console.is_terminal,
         )
+
+    @property
+    def _stages(self) -> list[_Stage]:
+        return self._all.setdefault(threading.get_ident(), [])
 
     def __enter__(self) -> RichProgress:
         self._live.start()

@@ -13,6 +13,7 @@ import re
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 from ..errors import EnvironmentLackError, HarnessError
 
 _TOOL_S = 60.0
+_INSTRUCTION_BYTES = 16
 _CACHE_VERSION = "3"
 _NV_INFO_REGCOUNT, _NV_INFO_FRAME_SIZE, _NV_INFO_MIN_STACK = 0x2F, 0x11, 0x12
 _LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", re.M)
@@ -112,12 +114,22 @@ def _parse_info(info: bytes) -> dict[int, int]:
     return found
 
 
+@dataclasses.dataclass
+class _Request:
+    codes: list[bytes]
+    texts: list[str] | None = None
+    error: HarnessError | None = None
+
+
 class Inspector:
-    """Disassembles code once and remembers it, in memory and under ``directory``."""
+    """Disassembles code once and remembers it, in memory and under ``directory``. Safe to call from several threads:
+    what is asked for while nvdisasm runs goes through its next run together."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "sass" / _CACHE_VERSION
         self._known: dict[str, Sass] = {}
+        self._queues: dict[int, list[_Request]] = {}
+        self._queueing, self._running = threading.Lock(), threading.Lock()
 
     def inspect(self, codes: Iterable[bytes], arch: int) -> list[Sass]:
         """The Sass of each piece of code, in order; those not yet known go through one run of nvdisasm.
@@ -127,11 +139,24 @@ class Inspector:
         keyed = [(_key(code, arch), code) for code in codes]
         missing = {key: code for key, code in keyed if self._lookup(key) is None}
         if missing:
-            texts = _disassemble(list(missing.values()), arch)
+            texts = self._texts(list(missing.values()), arch)
             for key, text in zip(missing, texts, strict=True):
                 self._known[key] = sass = _read_sass(text)
                 self._save(key, sass)
         return [self._known[key] for key, _ in keyed]
+
+    def _texts(self, codes: list[bytes], arch: int) -> list[str]:
+        request = _Request(codes)
+        with self._queueing:
+            self._queues.setdefault(arch, []).append(request)
+        with self._running:
+            if request.texts is None and request.error is None:
+                with self._queueing:
+                    batch = self._queues.pop(arch)
+                _serve(batch, arch)
+        if request.error is not None:
+            raise request.error
+        return request.texts or []
 
     def _lookup(self, key: str) -> Sass | None:
         if key not in self._known:
@@ -150,6 +175,21 @@ class Inspector:
 
     def _path(self, key: str) -> Path:
         return self._directory / key[:2] / f"{key}.json"
+
+
+def _serve(batch: list[_Request], arch: int) -> None:
+    """Answer all requests, in one run where none spoils it for the others."""
+    try:
+        texts = iter(_disassemble([code for request in batch for code in request.codes], arch))
+    except HarnessError as error:
+        if len(batch) == 1:
+            batch[0].error = error
+            return
+        for request in batch:
+            _serve([request], arch)
+        return
+    for request in batch:
+        request.texts = [next(texts) for _ in request.codes]
 
 
 def _key(code: bytes, arch: int) -> str:
@@ -177,7 +217,7 @@ def _disassemble(codes: list[bytes], arch: int) -> list[str]:
     """
     suffix = "a" if arch >= 90 else ""
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
-        file.write(b"".join(codes))
+        file.write(b"".join(_padded(code) for code in codes))
         file.flush()
         command = [tool("nvdisasm"), "-ndf", "-b", f"SM{arch}{suffix}", file.name]
         try:
@@ -192,13 +232,20 @@ def _disassemble(codes: list[bytes], arch: int) -> list[str]:
     for code in codes:
         end = start + len(code)
         own: list[str] = []
+        while index < len(lines) and lines[index][0] < start:
+            index += 1  # padding
         while index < len(lines) and lines[index][0] < end:
             address, text = lines[index]
             own.append(f"{address - start:x} {_relative(text, start)}")
             index += 1
         texts.append("\n".join(own))
-        start = end
+        start += len(_padded(code))
     return texts
+
+
+def _padded(code: bytes) -> bytes:
+    """Code of whole instructions, so that what follows it is read aright."""
+    return code + bytes(-len(code) % _INSTRUCTION_BYTES)
 
 
 def _relative(text: str, start: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -132,6 +133,8 @@ class TaskGate:
     _profiles: dict[tuple[str, str, str], Profile] = field(default_factory=dict[tuple[str, str, str], Profile])
 
     def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[str, ...], threading.Lock] = {}
         self.task = self.task.salted(os.urandom(8).hex())
         self.environment: Environment = modelled_environment(self.gate.target)
         self._spots = SpotChecks(self.task)
@@ -200,6 +203,15 @@ class TaskGate:
     # ------------------------------------------------------------------ parts
     def _plain(self, kernel: Kernel) -> Verdict:
         text = f"{kernel.entry}\n{normal(kernel.source)}"
+        with self._once(text):
+            return self._judged_once(kernel, text)
+
+    def _once(self, *key: str) -> threading.Lock:
+        """The lock of one piece of work, so that two threads that want it do it once."""
+        with self._lock:
+            return self._locks.setdefault(key, threading.Lock())
+
+    def _judged_once(self, kernel: Kernel, text: str) -> Verdict:
         known = self._by_text.get(text) or self.gate.store.find_verdict(
             self.task.id, kernel.id, self.environment.fingerprint
         )
@@ -317,9 +329,10 @@ class TaskGate:
 
     def _profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         key = (kernel.id, case.name, target.name)
-        if key not in self._profiles:
-            self._profiles[key] = self._stored_profile(kernel, case, target)
-        return self._profiles[key]
+        with self._once(*key):
+            if key not in self._profiles:
+                self._profiles[key] = self._stored_profile(kernel, case, target)
+            return self._profiles[key]
 
     def _stored_profile(self, kernel: Kernel, case: Case, target: Target) -> Profile:
         """A profile from the store when the same one was made before, so that stopped probing resumes."""

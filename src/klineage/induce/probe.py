@@ -42,7 +42,7 @@ class ProbePlan:
     @staticmethod
     def light() -> ProbePlan:
         """What quickstart affords."""
-        return ProbePlan(scales=(0.0625,), dtypes=(), targets=("sm_80",), counterexamples=1, dimensions=1)
+        return ProbePlan(scales=(0.0625,), dtypes=(), targets=(), counterexamples=1, dimensions=1)
 
 
 @dataclass

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from ..errors import KLineageError
 from ..gate.protocol import Judge
 from ..model import Lineage, Skill
 from ..model.progress import NullProgress, Progress
 from ..store.base import Store
-from .merge import group, induce_skill
+from .merge import Source, group, induce_skill
 from .probe import ProbePlan, Prober
+
+_AT_ONCE = 4  # skills probed
 
 
 def induce(
@@ -29,17 +32,26 @@ def induce(
     grouped, _ = group(lineages, store.get_kernel)
     if not grouped:
         raise KLineageError("no lineage with a re-derived step is in the store", "run: klineage walk TASK")
-    skills: list[Skill] = []
+
+    def one(key: tuple[str, str], sources: list[Source]) -> Skill:
+        strongest = max(sources, key=lambda s: s.step.speedup)
+        same_task = [strongest, *(s for s in sources if s.lineage.task == strongest.lineage.task)]
+        probe = Prober(judge_of(strongest.lineage.task), plan).probe(key[1], same_task)
+        skill = induce_skill(key, sources, probe.preconditions, probe.effects, probe.risks, probe.evidence)
+        store.put_skills([skill])
+        return skill
+
     progress.start("induce skills", len(grouped))
     try:
-        for key, sources in sorted(grouped.items()):
-            strongest = max(sources, key=lambda s: s.step.speedup)
-            same_task = [strongest, *(s for s in sources if s.lineage.task == strongest.lineage.task)]
-            probe = Prober(judge_of(strongest.lineage.task), plan).probe(key[1], same_task)
-            skill = induce_skill(key, sources, probe.preconditions, probe.effects, probe.risks, probe.evidence)
-            store.put_skills([skill])
-            skills.append(skill)
-            progress.step(f"{skill.name}: {len(sources)} source(s), {skill.expected_speedup:.2f}x")
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="induce") as pool:  # the judge's workers are processes
+            running = [pool.submit(one, key, sources) for key, sources in sorted(grouped.items())]
+            try:
+                for finished in as_completed(running):
+                    skill = finished.result()
+                    progress.step(f"{skill.name}: {len(skill.sources)} source(s), {skill.expected_speedup:.2f}x")
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)  # those begun are kept
+                raise
     finally:
         progress.done()
-    return skills
+    return [finished.result() for finished in running]

@@ -84,9 +84,9 @@ class Skill(Frozen):
         return json_hash(self.model_dump(mode="json"))
 
     def idle(self, mode: Provenance) -> bool:
-        """Whether it gained less than 1% in every context judged in this mode, of which there are at least three."""
+        """Whether it gained less than 1% in every context judged in this mode, of which there are at least two."""
         known = [e.speedup for e in (*self.effects, *self.negative) if e.provenance is mode]
-        return len(known) >= 3 and max(known) < 1.01
+        return len(known) >= 2 and max(known) < 1.01
 
     @property
     def expected_speedup(self) -> float:

@@ -17,6 +17,7 @@ from .match import Situation, match, match_free
 
 GAIN = 1.01  # a try is kept when it is at least this much faster
 VALUES_PER_SKILL = 3  # values of one skill tried at a site before another step is kept
+LITTLE = 1.05  # a skill expected to bring less gets one value
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Optimizer:
         open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
         # a skill that brought nothing waits behind the others, and rests after some values until a step was kept
         tries = {id(c): search.tried.get((*_key(c), search.kept), 0) for c in open_ones}
-        open_ones = [c for c in open_ones if tries[id(c)] < VALUES_PER_SKILL]
+        open_ones = [c for c in open_ones if tries[id(c)] < (VALUES_PER_SKILL if c.expected >= LITTLE else 1)]
         pending = {c.skill.move for c in open_ones if not tries[id(c)]}
         waiting = {id(c): bool(set(c.skill.requires) & pending - {c.skill.move}) for c in open_ones}
         return sorted(open_ones, key=lambda c: (tries[id(c)], -c.expected, waiting[id(c)]))

@@ -61,7 +61,22 @@ def _collect(m: Move, call, direction) -> tuple[Proposal | Unsupported, ...]:
 @lru_cache(maxsize=NORMALISED_LIMIT)
 def amounts(source: str) -> tuple[int, ...]:
     """The surface's measure (see ``klineage.moves.measure``), structural moves first."""
-    return tuple(sum(1 for p in simplifications(m.name, source) if isinstance(p, Proposal)) for m in all_moves())
+    return tuple(amount(m.name, source) for m in all_moves())
+
+
+def amount(move_name: str, source: str) -> int:
+    """One figure of ``amounts``: how often a move can simplify a module."""
+    return sum(1 for p in simplifications(move_name, source) if isinstance(p, Proposal))
+
+
+def compare(first: str, second: str) -> int:
+    """-1, 0 or 1 as the amounts of the first text are below, like or above the second's; looks no further than the
+    first figure that differs."""
+    for m in all_moves():
+        a, b = amount(m.name, first), amount(m.name, second)
+        if a != b:
+            return -1 if a < b else 1
+    return 0
 
 
 def walk_order() -> Sequence[Move]:

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from ..surface import Module, sites
-from .cached import FREE, amounts, normalised
+from .cached import FREE, compare, normalised
 
 LIKE = 0.5  # share of words two intents have in common to count as one
 _IDLE = """
@@ -50,9 +50,8 @@ def simpler(candidate: str, kernel: str, *, free: bool) -> bool:
     For a move of the vocabulary its amounts must fall (lexicographically, structural moves first). For a free move
     they may stay, and then sites or else code must become fewer: (amounts, sites, nodes) falls, so every walk ends.
     """
-    if amounts(candidate) < amounts(kernel):
-        return True
-    return free and amounts(candidate) == amounts(kernel) and size(candidate) < size(kernel)
+    order = compare(candidate, kernel)
+    return order < 0 or (free and order == 0 and size(candidate) < size(kernel))
 
 
 def _stem(word: str) -> str:

@@ -27,7 +27,8 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda n: n not in _FIRST))
 
 
-def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The code nodes right below a node, in source order."""
     for name in _fields(type(node)):
         value = getattr(node, name)
         if isinstance(value, cst.CSTNode):
@@ -42,7 +43,7 @@ def _children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def _below(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     """The node and all code below it. Nodes are compared by identity, so remembering them is safe."""
     found: list[cst.CSTNode] = [node]
-    for child in _children(node):
+    for child in children(node):
         found += _below(child) if isinstance(child, _REMEMBERED) else walk(child)
     return tuple(found)
 
@@ -56,7 +57,7 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _below(node)
         return
     yield node
-    for child in _children(node):
+    for child in children(node):
         yield from walk(child)
 
 

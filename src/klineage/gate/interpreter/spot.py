@@ -27,7 +27,7 @@ from .host import HostWatch
 from .memory import Buffer, KernelFault
 from .trace_ops import TraceTooLong, using_builder
 
-_MOST_DRAWN = 2048  # programs looked at for repeated stores
+_MOST_DRAWN = 1024  # programs looked at for repeated stores
 _MOST_BLOCKS = 1 << 20  # of a grid whose programs are numbered one by one
 _FEWEST_SHARED = 8  # sectors, below which neighbours' edges explain them
 _MOST_PAIRS = 4096  # elements of an output that are sent back
@@ -150,7 +150,8 @@ class SpotRunner:
             first, second = halves
             if first is not None and second is not None:
                 one, other = first.of(storage)[0], second.of(storage)[0]
-                shared = one.size + other.size - np.union1d(one, other).size
+                at = np.searchsorted(other, one)  # both are sorted and without repeats
+                shared = int((other[np.minimum(at, other.size - 1)] == one).sum()) if other.size else 0
                 if shared >= _FEWEST_SHARED:
                     distinct = one.size * other.size / shared * SECTOR_BYTES
             self.distinct[storage] = self.distinct.get(storage, 0.0) + distinct
