@@ -62,7 +62,7 @@ def test_skill_that_gained_nothing_anywhere_costs_no_gate_run(store):
     )
     assert len(judge.judged) == 1
     assert "gained nothing" in report.tries[0].reason
-    otherwise = (*useless[:2], seen(1.005, Provenance.MEASURED)), (*useless, seen(1.3, Provenance.MODELLED))
+    otherwise = (*useless[:1], seen(1.005, Provenance.MEASURED)), (*useless, seen(1.3, Provenance.MODELLED))
     for effects in otherwise:  # judged otherwise, or good somewhere: it is tried
         judge = FakeJudge(cost)
         optimize(
