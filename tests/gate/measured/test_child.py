@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from triton.runtime.jit import JITFunction
 
 from klineage.gate.measured import child, device
 
@@ -18,6 +19,7 @@ HEAD = "import torch\n\n\ndef run(x):\n"
 def in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(device, "DEVICE", "cpu")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(JITFunction, "run", lambda _, y: y.fill_(3.0))  # a job hooks it
 
 
 def answer(body: str) -> dict[str, Any]:
@@ -41,6 +43,14 @@ def test_what_torch_computes_is_told():
     (name,) = answer("return x + 1")["torch_ops"]
     assert "add" in name
     assert answer("y = torch.empty_like(x)\ny.copy_(x)\nreturn y")["torch_ops"] == []
+
+
+def test_what_torch_computes_on_a_kernels_work_is_told():
+    launched = "from triton.runtime.jit import JITFunction\ny = torch.empty_like(x)\nJITFunction.run(None, y)\n"
+    found = answer(launched + "return y * 2")
+    assert found["torch_ops"] == ["torch.Tensor.mul"]
+    assert found["outputs"][0][0].tolist() == [6.0] * 8
+    assert answer(launched + "return y.clone()")["torch_ops"] == []
 
 
 def test_outputs_come_twice_as_tensors_of_the_host():

@@ -51,6 +51,11 @@ def test_a_kernel_against_itself_is_one_within_a_percent():
     assert compared.first.value == pytest.approx(100.0, rel=0.01)
 
 
+def test_the_place_of_buffers_is_part_of_the_interval():
+    exact = stats.ratio_interval([100.0] * 24, [100.0] * 24)
+    assert (exact.low, exact.high) == pytest.approx((1 - stats.PLACEMENT, 1 + stats.PLACEMENT), rel=1e-5)
+
+
 @pytest.mark.parametrize("drift", [1e-3, -1e-4])
 def test_a_drift_of_the_clocks_cancels(drift: float):
     compared, _ = timer.compare(Clock(noise=0.0, drift=drift), runs(100.0), runs(105.0))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -118,6 +118,11 @@ class HostWatch(TorchFunctionMode):
         """Take over what a launch left in the storages it could reach."""
         if self.ledger:
             self._made.update({storage.data_ptr(): storage for storage in self.ledger.note(storages)})
+
+    def note_launch(self, arguments: Iterable[Any]) -> None:
+        """Take the tensors of a launch for what kernels made, where memory itself cannot be compared."""
+        for tensor in tensors_in(arguments):
+            self._made[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
 
     def check_outputs(self, outputs: list[torch.Tensor]) -> None:
         """Check the tensors that the entry returned."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from triton.runtime.jit import JITFunction
 
 from ..interpreter.host import HostWatch
 from ..wire import Payload
@@ -21,9 +22,32 @@ from . import device
 _TIMED = 30
 
 
+class _Launches:
+    """Tells a watch of every launch, so that computing with torch on what a kernel made is told from other work."""
+
+    def __init__(self) -> None:
+        self.watch: HostWatch | None = None
+
+    def install(self) -> None:
+        """Hook Triton's launches, once."""
+        run: Callable[..., Any] = JITFunction.run
+
+        def noted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            result = run(kernel, *args, **kwargs)
+            if self.watch is not None:
+                self.watch.note_launch((*args, *kwargs.values()))
+            return result
+
+        JITFunction.run = noted  # type: ignore[method-assign]
+
+
+_LAUNCHES = _Launches()
+
+
 def run_job(payload: Payload) -> Payload:
     """Outputs of every case, twice; with ``timed`` the times in microseconds of calls and the outputs of the last."""
     clock = _Clock() if payload["timed"] else None  # before the candidate can put anything in its place
+    _LAUNCHES.install()
     entry = _entry(payload)
     return {"cases": [_case(entry, case["inputs"], clock) for case in payload["cases"]]}
 
@@ -63,6 +87,7 @@ def _entry(payload: Payload) -> Callable[..., Any]:
 def _case(entry: Callable[..., Any], given: list[Any], clock: _Clock | None) -> Payload:
     inputs = device.moved(given)
     watch = HostWatch(poison_allocations=True)
+    _LAUNCHES.watch = watch
     runs: list[list[torch.Tensor]] = []
     for _ in range(1 if clock else 2):
         with watch:
