@@ -16,15 +16,16 @@ from .gate.judge import Gate, TaskGate
 from .induce import ProbePlan
 from .induce import induce as induce_from
 from .library import load_library, shipped_library
-from .model import Kernel, Lineage, Skill, Verdict
-from .model.optimize import OptimizeReport, QuickstartReport, RecoverReport
+from .model import Kernel, Lineage, Skill, SkillStatus, Verdict
+from .model.optimize import HeldOut, OptimizeReport, QuickstartReport, RecoverReport, VerifyReport
 from .model.progress import NullProgress, Progress
 from .optimize import optimize as optimize_with
+from .optimize import verified
 from .propose import Proposer
 from .propose.make import ProposerChoice, make_proposer
 from .store import open_store
 from .store.base import Store
-from .task import Task, load_task
+from .task import Task, load_task, shipped_tasks
 from .walk import WalkBudget
 from .walk import walk as walk_with
 
@@ -165,6 +166,45 @@ class Session:
             raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
         return optimize_with(judge, self.store, start, known, budget, self.progress, proposer)
 
+    def held_out(self, skills: Sequence[Skill]) -> list[str]:
+        """Shipped tasks with a naive kernel that gave none of these skills."""
+        used = {source for skill in skills for source in skill.sources}
+        named = [(name, load_task(name, check=False)) for name in shipped_tasks()]
+        return [name for name, task in named if task.info.name not in used and task.naive() is not None]
+
+    def verify(
+        self, names: Sequence[str] | None = None, budget: int = 10, skills: Sequence[Skill] | None = None
+    ) -> VerifyReport:
+        """Try skills on operators that gave none of them (the shipped ones when None); the store keeps how they stand.
+
+        Raises KLineageError when no skill is known, or no operator is left to try them on.
+        """
+        started = time.monotonic()
+        known = [s.model_copy(update={"status": SkillStatus.HYPOTHESIS}) for s in skills or self.skills()]
+        if not known:
+            raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
+        operators = list(names or self.held_out(known))
+        if not operators:
+            raise KLineageError("every shipped operator gave one of these skills", "name task files to verify them on")
+
+        def attempt(name: str) -> HeldOut:
+            try:
+                return HeldOut(task=name, report=self.optimize(name, budget=budget, skills=known))
+            except (KLineageError, TaskError) as error:
+                return HeldOut(task=name, reason=str(error))
+
+        found = self.side_by_side(attempt, operators)
+        reports = [o.report for o in found if o.report is not None]
+        judged = [verified(skill, reports, self.store.get_verdict) for skill in known]
+        self.store.put_skills(judged)
+        return VerifyReport(
+            target=self.target.name,
+            mode=self.gate.mode,
+            operators=tuple(found),
+            skills=tuple(judged),
+            wall_s=time.monotonic() - started,
+        )
+
     def recover(self, name: str, budget: int = 10, skills: Sequence[Skill] | None = None) -> RecoverReport:
         """From the naive end of a task's lineage back towards its expert, by skills alone.
 
@@ -270,6 +310,22 @@ def recover(
     """Naive end back to the expert by skills alone."""
     with Session(target, store, progress, jobs, mode) as session:
         return session.recover(task, budget, skills)
+
+
+def verify(
+    tasks: Sequence[str] | None = None,
+    *,
+    target: str | None = None,
+    store: str | Store | None = None,
+    budget: int = 10,
+    skills: Sequence[Skill] | None = None,
+    progress: Progress | None = None,
+    jobs: int = 2,
+    mode: str | None = None,
+) -> VerifyReport:
+    """Try skills on operators that gave none of them, and say how each skill stands after it."""
+    with Session(target, store, progress, jobs, mode) as session:
+        return session.verify(tasks, budget, skills)
 
 
 def gate(

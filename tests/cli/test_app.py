@@ -20,7 +20,7 @@ from klineage.cli.app import INTERNAL_ERROR, STOPPED, run
 from klineage.errors import KernelError, PackageError, TaskError
 from klineage.library import save_skill
 from klineage.model import Provenance, Status
-from klineage.model.optimize import OptimizeReport, QuickstartReport, RecoverReport, Try
+from klineage.model.optimize import HeldOut, OptimizeReport, QuickstartReport, RecoverReport, Try, VerifyReport
 from klineage.store import open_store
 
 
@@ -31,7 +31,7 @@ class FakeApi(types.ModuleType):
         super().__init__("klineage.api")
         self.calls: list[tuple[str, dict[str, object]]] = []
         self.answers: dict[str, object] = {}
-        for name in ("walk", "induce", "optimize", "recover", "gate", "quickstart"):
+        for name in ("walk", "induce", "optimize", "recover", "verify", "gate", "quickstart"):
             setattr(self, name, self._function(name))
 
     def _function(self, name):
@@ -221,6 +221,36 @@ def test_recover_prints_the_fraction(api, capsys):
     assert "98.5% of the expert's speed (modelled)" in capsys.readouterr().out
 
 
+def verify_report() -> VerifyReport:
+    better = optimize_report().model_copy(update={"vendor_us": 260.0})
+    operators = (HeldOut(task="layer_norm", report=better), HeldOut(task="odd", reason="no kernel to start from"))
+    return VerifyReport(
+        target="sm_90", mode=Provenance.MODELLED, operators=operators, skills=(values.skill(),), wall_s=7.0
+    )
+
+
+def test_verify_shows_operators_and_how_skills_stand(api, capsys, tmp_path):
+    api.answers["verify"] = verify_report()
+    assert run(["verify", "--out", str(tmp_path / "lib")]) == 0
+    out = capsys.readouterr().out
+    for expected in ("layer_norm", "×1.15", "0.50", "no kernel to start from", "hypothesis", "geometric mean ×1.15"):
+        assert expected in out
+    assert (tmp_path / "lib" / "one-pass-row.toml").exists()
+
+
+def test_evidence_travels_between_stores(api, capsys):
+    store = open_store(".klineage/store.db")
+    store.put_verdict(values.verdict())
+    store.close()
+    assert run(["evidence", "export", "--out", "kept"]) == 0
+    assert "1" in capsys.readouterr().out
+    assert run(["evidence", "import", "kept", "--store", "other.db", "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert (file["verdicts"], file["lineage"]) == (1, False)
+    assert run(["evidence", "import", "nowhere.json.gz"]) == 2
+    assert "cannot read evidence" in capsys.readouterr().err
+
+
 def test_quickstart_shows_the_whole_loop(api, capsys):
     api.answers["quickstart"] = QuickstartReport(
         target="sm_90", mode=Provenance.MODELLED, lineages=(values.lineage(),), skills=(values.skill(),),
@@ -256,7 +286,8 @@ def test_json_is_alone_on_stdout(api, capsys, command, arguments, answer, path, 
 def test_calls_fit_the_real_api(api):
     """The fake takes anything; the functions it stands for must take the same."""
     answers = {"walk": values.lineage(), "gate": values.verdict(), "induce": [], "optimize": optimize_report(),
-               "recover": recover_report(), "quickstart": TaskError("stop here")}  # fmt: skip
+               "recover": recover_report(), "quickstart": TaskError("stop here"),
+               "verify": verify_report()}  # fmt: skip
     api.answers.update(answers)
     for arguments in (
         ["walk", "t"],
@@ -265,11 +296,12 @@ def test_calls_fit_the_real_api(api):
         ["optimize", "t"],
         ["recover", "t"],
         ["quickstart"],
+        ["verify"],
     ):
         run(arguments)
-    code = "import klineage.api as a, inspect, json; print(json.dumps({n: list(inspect.signature(getattr(a, n))" \
-           ".parameters) for n in ('walk', 'gate', 'induce', 'optimize', 'recover', 'quickstart')}))"  # fmt: skip
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = "import klineage.api as a, inspect, json, sys; print(json.dumps({n: list(inspect.signature(getattr(a, n))" \
+           ".parameters) for n in sys.argv[1:]}))"  # fmt: skip
+    asked = subprocess.run([sys.executable, "-c", code, *answers], capture_output=True, text=True, check=True)
     real = json.loads(asked.stdout)
     for name, given in api.calls:
         positional = [key for key in given if isinstance(key, int)]

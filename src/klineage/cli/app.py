@@ -45,12 +45,22 @@ def _common(
     del version, debug  # --version acts in its callback; main takes --debug out wherever it stands
 
 
-for _command in (work.quickstart, work.walk, work.induce, work.optimize, work.recover, work.gate, look.doctor):
+for _command in (
+    work.quickstart,
+    work.walk,
+    work.induce,
+    work.optimize,
+    work.recover,
+    work.verify,
+    work.gate,
+    look.doctor,
+):
     app.command()(_command)
 app.command()(score.gate_score)
 app.command()(agent.mcp)
 app.add_typer(agent.agent_app, name="agent")
 app.add_typer(export.export_app, name="export")
+app.add_typer(export.evidence_app, name="evidence")
 look.skills_app.command("export")(export.skills_export)
 app.add_typer(look.skills_app, name="skills")
 app.add_typer(look.lineage_app, name="lineage")

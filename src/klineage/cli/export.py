@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -12,11 +13,14 @@ import typer
 from .options import JsonOption, LibraryOption, StoreOption, TargetOption, choose_target, known_skills, opened
 
 if TYPE_CHECKING:
+    from ..export import EvidenceFile
     from ..model import Target
 
 export_app = typer.Typer(
     no_args_is_help=True, help="Training data: from naive kernels to expert ones, as chats (JSONL)."
 )
+
+evidence_app = typer.Typer(no_args_is_help=True, help="Lineages and verdicts as files, to keep and to share.")
 
 
 class SkillFormat(StrEnum):
@@ -131,3 +135,50 @@ def export_rl(
 export_app.command("sft")(export_sft)
 export_app.command("preference")(export_preference)
 export_app.command("rl")(export_rl)
+
+
+@evidence_app.command("export")
+def evidence_export(
+    tasks: Annotated[list[str] | None, typer.Argument(help="Tasks to write. [default: all in the store]")] = None,
+    out: OutOption = Path("evidence"),
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the store's evidence: one compact file per task, target and mode."""
+    from ..export import export_evidence
+
+    with opened(store) as evidence:
+        written = export_evidence(evidence, out, tasks or None)
+    _show_evidence(written, json)
+
+
+@evidence_app.command("import")
+def evidence_import(
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of them.")],
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Read evidence into the store; what it holds already is kept once."""
+    from ..export import import_evidence
+
+    with opened(store) as evidence:
+        read = import_evidence(evidence, paths)
+    _show_evidence(read, json)
+
+
+def _show_evidence(files: Sequence[EvidenceFile], as_json: bool) -> None:
+    from rich.table import Table
+
+    from .output import show
+
+    def page() -> Table:
+        table = Table(header_style="bold")
+        for name in ("file", "task", "target", "mode", "device", "lineage", "verdicts"):
+            table.add_column(name, justify="right" if name == "verdicts" else "left", overflow="fold")
+        for f in files:
+            walked = "yes" if f.lineage else "no"
+            table.add_row(f.path.name, f.task, f.target, f.mode, f.device, walked, str(f.verdicts))
+        return table
+
+    rows = [{**dataclasses.asdict(f), "path": str(f.path)} for f in files]
+    show({"files": rows}, page, as_json_text=as_json)

@@ -227,6 +227,47 @@ def optimize(
     show(report, lambda: optimize_page(report), as_json_text=json)
 
 
+def verify(
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(help="Operators to try skills on. [default: the shipped ones that gave none of them]"),
+    ] = None,
+    budget: BudgetOption = 10,
+    target: TargetOption = None,
+    mode: ModeOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    jobs: JobsOption = None,
+    library: LibraryOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write each skill to a file in this folder.")] = None,
+) -> None:
+    """Try skills on held-out operators: a measured gain verifies a skill, none anywhere demotes it."""
+    chosen = choose_target(target)
+    with opened(store) as evidence, _progress() as progress:
+        skills = chosen_skills(library)
+        from .. import api
+
+        report = api.verify(
+            tasks or None,
+            target=target and chosen.name,
+            mode=mode,
+            store=evidence,
+            budget=budget,
+            skills=skills,
+            progress=progress,
+            jobs=jobs or cores(),
+        )
+    if out is not None:
+        from ..library import save_skill
+
+        for skill in report.skills:
+            save_skill(skill, out)
+    from ..report import verify_page
+    from .output import show
+
+    show(report, lambda: verify_page(report), as_json_text=json)
+
+
 def recover(
     task: TaskArgument,
     budget: BudgetOption = 10,

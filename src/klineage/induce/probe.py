@@ -19,6 +19,7 @@ from ..model import (
     Standing,
     Status,
     Verdict,
+    speedup_interval,
     target,
 )
 from ..moves import FEATURES, Context, Proposal, features, holds, move, report_of
@@ -151,6 +152,7 @@ class Prober:
             optimised_us=optimised[0].latency.value,
             simpler_us=simpler[0].latency.value,
             provenance=simpler[0].latency.provenance,
+            interval=speedup_interval(optimised[0], simpler[0]),
         )
         probe.effects.append(effect)
         report = report_of(source.step.site, simpler[1])

@@ -19,6 +19,7 @@ from .verdict import (
     Status,
     Traffic,
     Verdict,
+    speedup_interval,
 )
 
 __all__ = [
@@ -26,5 +27,5 @@ __all__ = [
     "Environment", "Figure", "Frozen", "Kernel", "LaunchReport", "LaunchTime", "Lineage", "ModelTerm",
     "Occupancy", "Param", "Precondition", "Provenance", "Refusal", "Risk", "Site", "SiteKind", "Skill",
     "SkillStatus", "Spent", "Standing", "Status", "Step", "Target", "TaskInfo", "Tolerance", "Traffic", "Verdict",
-    "WalkEnd", "Work", "content_hash", "json_hash", "measured", "modelled", "target", "unavailable",
+    "WalkEnd", "Work", "content_hash", "json_hash", "measured", "modelled", "speedup_interval", "target", "unavailable",
 ]  # fmt: skip

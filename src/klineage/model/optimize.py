@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from .base import Frozen, Provenance
@@ -37,6 +38,7 @@ class OptimizeReport(Frozen):
     best_us: float
     tries: tuple[Try, ...] = ()
     end: str = ""  # why the search stopped
+    vendor_us: float | None = None  # the fastest vendor's, timed beside the best kernel; None where none was timed
     proposer: str = "moves"
     spent: tuple[Spent, ...] = ()  # when the proposer is a model
 
@@ -62,6 +64,35 @@ class RecoverReport(Frozen):
     def fraction(self) -> float:
         """Share of the expert's speed that was recovered: expert time over recovered time."""
         return self.expert_us / self.recovered_us
+
+
+class HeldOut(Frozen):
+    """What skills did for one operator that no lineage of theirs used; ``report`` is None where it could not start."""
+
+    task: str
+    report: OptimizeReport | None = None
+    reason: str = ""
+
+    @property
+    def kept(self) -> tuple[Try, ...]:
+        """The tries that were kept."""
+        return () if self.report is None else tuple(t for t in self.report.tries if t.decision == "kept")
+
+
+class VerifyReport(Frozen):
+    """Skills tried on held-out operators, and the skills as they stand after it."""
+
+    target: str
+    mode: Provenance
+    operators: tuple[HeldOut, ...]
+    skills: tuple[Skill, ...]
+    wall_s: float
+
+    @property
+    def speedup(self) -> float | None:
+        """Geometric mean over the operators of start over best; None without any."""
+        found = [o.report.speedup for o in self.operators if o.report is not None]
+        return math.prod(found) ** (1 / len(found)) if found else None
 
 
 class QuickstartReport(Frozen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from pydantic import Field
@@ -218,10 +219,32 @@ class Verdict(Frozen):
     @property
     def latency_us(self) -> float | None:
         """Geometric mean over the bench cases, or None when there is no time."""
-        values = [t.latency.value for t in self.times if t.latency.value]
-        if not values or len(values) != len(self.times):
-            return None
-        product = 1.0
-        for value in values:
-            product *= value ** (1.0 / len(values))
-        return product
+        return _mean([t.latency.value for t in self.times])
+
+    @property
+    def vendor_us(self) -> float | None:
+        """The fastest vendor of each bench case, geometric mean; None unless every case has one timed."""
+        return _mean([min(t.vendor_us.values(), default=None) for t in self.times])
+
+
+def speedup_interval(optimised: CaseTime, simpler: CaseTime) -> tuple[float, float] | None:
+    """The 95% interval of simpler over optimised, from the intervals of two times whose errors are independent; None
+    where either was not measured."""
+    if optimised.interval_us is None or simpler.interval_us is None:
+        return None
+    mine, its = optimised.latency.value, simpler.latency.value
+    if not mine or not its:
+        return None
+    down = math.hypot(math.log(its / simpler.interval_us[0]), math.log(optimised.interval_us[1] / mine))
+    up = math.hypot(math.log(simpler.interval_us[1] / its), math.log(mine / optimised.interval_us[0]))
+    return its / mine * math.exp(-down), its / mine * math.exp(up)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v]
+    if not known or len(known) != len(values):
+        return None
+    product = 1.0
+    for value in known:
+        product *= value ** (1.0 / len(known))
+    return product

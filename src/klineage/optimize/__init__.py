@@ -2,5 +2,6 @@
 
 from .forward import Optimizer, optimize
 from .match import Situation, match, match_free
+from .verify import verified
 
-__all__ = ["Optimizer", "Situation", "match", "match_free", "optimize"]
+__all__ = ["Optimizer", "Situation", "match", "match_free", "optimize", "verified"]

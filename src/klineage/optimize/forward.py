@@ -80,6 +80,7 @@ class Optimizer:
             best_us=_time(search.verdict),
             tries=tuple(search.tries),
             end=stop.reason or end,
+            vendor_us=search.verdict.vendor_us,
             proposer=self.proposer.name,
             spent=tuple(stop.spent),
         )

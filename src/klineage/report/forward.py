@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..model.base import Provenance
-from ..model.optimize import OptimizeReport, QuickstartReport, RecoverReport, Try
+from ..model.optimize import OptimizeReport, QuickstartReport, RecoverReport, Try, VerifyReport
 from .figures import time_text
 from .lineage import lineage_tree
-from .skills import skills_table
+from .skills import STATUS_STYLE, skills_table
 from .spent import spent_table
 
 
@@ -56,6 +56,31 @@ def recover_page(report: RecoverReport) -> RenderableType:
         f" ({report.mode})",
     )
     return Group(head, *([tries_table(report.tries, report.mode)] if report.tries else []))
+
+
+def verify_page(report: VerifyReport) -> RenderableType:
+    """A line per operator: before, after, its vendor, the skills that were kept; then how each skill stands."""
+    table = Table(header_style="bold", title=f"{len(report.operators)} held-out operators on {report.target}")
+    for name in ("operator", "naive", "best", "speed-up", "vendor", "best / vendor", "kept"):
+        left = name in ("operator", "kept")
+        table.add_column(name, justify="left" if left else "right", overflow="fold")
+    for o in report.operators:
+        r = o.report
+        if r is None:
+            table.add_row(o.task, "", "", "", "", "", Text(o.reason, "red"))
+            continue
+        share = f"{r.best_us / r.vendor_us:.2f}" if r.vendor_us else ""
+        vendor = time_text(r.vendor_us) if r.vendor_us else ""
+        gains = ", ".join(f"{t.skill} ×{t.before_us / t.after_us:.2f}" for t in o.kept if t.after_us)
+        table.add_row(o.task, time_text(r.start_us), time_text(r.best_us), f"×{r.speedup:.2f}", vendor, share, gains)
+    mean = f"geometric mean ×{report.speedup:.2f}; " if report.speedup else ""
+    tail = Text(f"{mean}done in {report.wall_s:.0f} s; every time above is {report.mode}", style="bold")
+    stands = Table(header_style="bold", title="the skills after it")
+    for name in ("skill", "status", "why"):
+        stands.add_column(name, overflow="fold")
+    for skill in report.skills:
+        stands.add_row(skill.name, Text(str(skill.status), STATUS_STYLE[skill.status]), skill.status_reason)
+    return Group(table, stands, tail)
 
 
 def quickstart_page(report: QuickstartReport, *, refused: bool = False) -> RenderableType:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..errors import KLineageError
 from ..gate.protocol import Judge
-from ..model import Effect, Kernel, Lineage, Refusal, Status, Step, Verdict, WalkEnd
+from ..model import Effect, Kernel, Lineage, Refusal, Status, Step, Verdict, WalkEnd, speedup_interval
 from ..model.progress import NullProgress, Progress
 from ..moves import Proposal, Unsupported
 from ..propose import Backward, Invert, MovesProposer, Proposer, Unusable
@@ -279,6 +279,7 @@ def effects(optimised: Verdict, simpler: Verdict) -> tuple[Effect, ...]:
                 optimised_us=other.latency.value,
                 simpler_us=t.latency.value,
                 provenance=t.latency.provenance,
+                interval=speedup_interval(other, t),
             )
         )
     return tuple(found)
