@@ -115,3 +115,11 @@ def test_this_machine_can_run_and_says_so(monkeypatch, tmp_path, capsys):
 def test_default_target_is_the_gpus(monkeypatch, gpu, expected):
     monkeypatch.setattr("klineage.gate.gpu.find_gpu", lambda: gpu)
     assert default_target().name == expected
+
+
+def test_missing_extra_is_named_with_its_fix_and_stops_nothing(answers, monkeypatch):
+    monkeypatch.setattr(doctor, "_installed", lambda name: None if name == "mcp" else "3.9.0")
+    check = named(doctor.examine(None))["extra mcp"]
+    assert not check.ok and not check.needed
+    assert check.fix == "pip install 'klineage[mcp]'"
+    assert named(doctor.examine(None))["extra llm"].ok

@@ -29,6 +29,11 @@ EXPERTS = {
     "conch-triton-kernels": "pip install --no-deps conch-triton-kernels",
     "cut-cross-entropy": "pip install --no-deps cut-cross-entropy",
 }
+EXTRAS = {  # what each lets a person do, by the package that shows it is there
+    "pydantic-ai-slim": ("llm", "a model as the proposer (--model)"),
+    "mcp": ("mcp", "tools for coding agents (klineage mcp)"),
+    "trl": ("train", "training on what klineage export writes"),
+}
 
 _ASK_TORCH = """
 import json, torch
@@ -67,6 +72,7 @@ def examine(store: str | None) -> list[Check]:
         _namespaces(),
         _store(store),
         *_experts(),
+        *_extras(),
         _gpu(gpu),
         _measured(gpu, torch),
         _compiler(gpu),
@@ -207,6 +213,16 @@ def _store(place: str | None) -> Check:
         return Check(name="store", ok=False, found=error.message, fix=error.fix)
     except OSError as error:
         return Check(name="store", ok=False, found=str(error), fix="choose another place with --store")
+
+
+def _extras() -> list[Check]:
+    checks: list[Check] = []
+    for package, (extra, purpose) in EXTRAS.items():
+        version = _installed(package)
+        found = f"{package} {version}: {purpose}" if version else f"{package} is not installed: no {purpose}"
+        fix = f"pip install 'klineage[{extra}]'"
+        checks.append(Check(name=f"extra {extra}", ok=version is not None, found=found, fix=fix, needed=False))
+    return checks
 
 
 def _experts() -> list[Check]:

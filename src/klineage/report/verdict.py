@@ -28,11 +28,12 @@ def verdict_line(verdict: Verdict) -> Text:
 def verdict_page(verdict: Verdict) -> RenderableType:
     """The whole judgement."""
     e = verdict.environment
+    launched = f"launched by {verdict.launched_by}; " if verdict.launched_by else ""
     parts: list[RenderableType] = [
         verdict_line(verdict),
         Text(
             f"task {verdict.task} ({verdict.task_id}), kernel {verdict.kernel}, target {e.target}, "
-            f"triton {e.triton}, torch {e.torch}; verdict {verdict.id}",
+            f"triton {e.triton}, torch {e.torch}; {launched}verdict {verdict.id}",
             style="dim",
         ),
     ]
