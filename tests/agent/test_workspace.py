@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,24 @@ def test_skill_is_applied_and_shown_as_a_short_diff(session):
     diff = text.diff_text(before.source, made.source)
     assert "+" in diff and len(diff) < len(NAIVE)
     assert session.store.get_kernel(made.id) is not None and candidate.skill.name == "software_pipelining"
+
+
+def test_submissions_at_once_share_the_budget(folder, session, judge):
+    kernels = []
+    for block in (32, 64, 128, 512, 1024):
+        kernels.append(folder / f"mine{block}.py")
+        kernels[-1].write_text((folder / "best.py").read_text().replace("BLOCK=256", f"BLOCK={block}"))
+
+    def attempt(kernel: Path) -> str:
+        try:
+            submit(session, "fake", kernel=kernel)
+        except KLineageError as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(len(kernels)) as pool:
+        answers = list(pool.map(attempt, kernels))
+    assert sorted(bool(a) for a in answers) == [False, False, False, True, True]
+    assert all("budget of 3" in a for a in answers if a)
+    state = status(session.store, "fake", "sm_90")
+    assert (state.spent, len(state.tries), len(judge.judged)) == (3, 3, 4)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import shlex
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from .desk import Desk
 BUDGET = 10
 GAIN = 1.01  # as the optimisation: a kernel is kept when it is at least this much faster
 KERNEL, BEST, GUIDE, SKILLS, HISTORY = "kernel.py", "best.py", "AGENTS.md", "SKILLS.md", "HISTORY.md"
+LOCK = ".lock"
 
 
 class AgentState(Frozen):
@@ -98,6 +102,25 @@ def submit(session: Session, task: str, intent: str = "", kernel: Path | None = 
     A kernel that is the best one again, or was judged before, costs no try. Raises KLineageError when no work is under
     way or the budget is spent.
     """
+    folder = Path(status(session.store, task, session.target.name).folder)
+    with _alone(folder):
+        return _submit(session, task, intent, kernel)
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None, None, None]:
+    """One submission of a workspace at a time, whatever the process: each must see the tries of the one before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise KLineageError(f"cannot write {folder}: {error.strerror}", "check its permissions") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released with the file, however the process ends
+        yield
+
+
+def _submit(session: Session, task: str, intent: str, kernel: Path | None) -> Submission:
     store = session.store
     state = status(store, task, session.target.name)
     candidate = read_kernel(str(kernel or Path(state.folder) / KERNEL))
