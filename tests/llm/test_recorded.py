@@ -1,4 +1,4 @@
-"""Exchanges recorded with a real small model (gemma3-270m, served by llama.cpp): replayed with neither key nor server."""
+"""Exchanges recorded with a real small model (gemma3-270m under llama.cpp), replayed without a key or a server."""
 
 from pathlib import Path
 
