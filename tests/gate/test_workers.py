@@ -180,6 +180,14 @@ def test_memory_is_limited(zygote: Zygote):
     assert zygote.run(f"{JOBS}:allocate", {"bytes": 1 << 20}, small).value == {"n": 1 << 20}
 
 
+def test_memory_in_use_is_limited_where_addresses_are_not(zygote: Zygote):
+    small = Limits(memory_bytes=None, resident_bytes=512 << 20)
+    result = zygote.run(f"{JOBS}:fill_memory", {"bytes": 2 << 30}, small)
+    assert (result.outcome, result.error) == ("killed", "its processes used more than 512 MiB of memory")
+    assert result.wall_s < 8
+    assert zygote.run(f"{JOBS}:fill_memory", {"bytes": 64 << 20}, small).value == {"n": 64 << 20}
+
+
 def test_no_secret_reaches_a_job(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
     for flavour, interpreted in (("plain", False), ("interpret", True)):

@@ -131,6 +131,15 @@ def allocate(payload: dict[str, Any]) -> dict[str, Any]:
     return {"n": len(bytearray(payload["bytes"]))}
 
 
+def fill_memory(payload: dict[str, Any]) -> dict[str, Any]:
+    held = []
+    for _ in range(payload["bytes"] >> 26):
+        held.append(os.urandom(1) * (1 << 26))  # written, so in use
+        time.sleep(0.02)
+    time.sleep(0.6)
+    return {"n": sum(map(len, held))}
+
+
 def talk(payload: dict[str, Any]) -> dict[str, Any]:
     print("to stdout")
     print("to stderr", file=sys.stderr)

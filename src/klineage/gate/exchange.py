@@ -24,13 +24,22 @@ _GRACE_S = 2.0  # for a child that has answered to end by itself
 _TAIL_BYTES = 8192
 
 
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one job may use. ``memory_bytes`` is address space beyond the server's own; None is no limit."""
+    """What one job may use; None is no limit.
+
+    ``memory_bytes`` is address space beyond the server's own; ``resident_bytes`` is memory that all processes of the
+    job really use, looked at four times a second: half of the machine's, 16 GiB at most.
+    """
 
     wall_s: float = 60.0
     cpu_s: float | None = None  # twice the wall-clock limit when None
     memory_bytes: int | None = 16 << 30
+    resident_bytes: int | None = dataclasses.field(default_factory=lambda: min(16 << 30, _machine_bytes() // 2))
     output_bytes: int = 16 << 20
     file_bytes: int = 1 << 30
     result_bytes: int = 2 << 30
@@ -38,7 +47,12 @@ class Limits:
     def request(self) -> dict[str, Any]:
         """The part the child sets on itself."""
         cpu = self.cpu_s if self.cpu_s is not None else 2 * self.wall_s
-        return {"cpu_s": math.ceil(cpu), "memory_bytes": self.memory_bytes, "file_bytes": self.file_bytes}
+        return {
+            "cpu_s": math.ceil(cpu),
+            "memory_bytes": self.memory_bytes,
+            "resident_bytes": self.resident_bytes,
+            "file_bytes": self.file_bytes,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +216,10 @@ class Exchange:
         except OSError:
             message = b""
         if message:
-            self._code = int(json.loads(message)["code"])
+            ended = json.loads(message)
+            self._code = int(ended["code"])
+            if ended["why"]:
+                self._fail("killed", str(ended["why"]))
         else:
             self._server_gone = True
 

@@ -58,6 +58,8 @@ class _Job:
     pid: int
     status: socket.socket
     directory: Path
+    resident_bytes: int | None  # that its processes may use together
+    why: str = ""  # it was killed
 
 
 def _ignore(_number: int, _frame: object) -> None:
@@ -85,7 +87,7 @@ class _Server:
             waiting = {job.status.fileno(): job for job in self.jobs.values()}
             listen = [self.control.fileno(), self.wake_read, *waiting]
             ready, _, _ = select.select(listen, [], [], _LOOK_S if self.jobs else None)
-            self._look_for_crowds()
+            self._look_at_jobs()
             if self.wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     while os.read(self.wake_read, 4096):
@@ -101,12 +103,22 @@ class _Server:
             self._kill(job)
         self._kill_strays(all_children=True)
 
-    def _look_for_crowds(self) -> None:
-        """Kill jobs that have made too many processes: limits on their number do not hold for root."""
+    def _look_at_jobs(self) -> None:
+        """Kill jobs that have made too many processes (limits on their number do not hold for root) or use too much
+        memory (a limit on addresses is impossible beside CUDA, which maps far more than it uses)."""
         now = time.monotonic()
-        if not self.alone or not self.jobs or now < self.looked_at + _LOOK_S:
+        if not self.jobs or now < self.looked_at + _LOOK_S:
             return
         self.looked_at = now
+        own = isolate.resident("self")  # which a job shares until it writes
+        for job in list(self.jobs.values()):
+            if job.resident_bytes is not None and job.pid in self.jobs:
+                pids = isolate.sessions().get(job.pid, []) if self.alone else [job.pid]
+                if sum(max(0, isolate.resident(pid) - own) for pid in pids) > job.resident_bytes:
+                    job.why = f"its processes used more than {job.resident_bytes >> 20} MiB of memory"
+                    self._kill(job)
+        if not self.alone:
+            return
         crowds = {s: pids for s, pids in isolate.sessions().items() if len(pids) > _MOST_PROCESSES}
         for session, pids in crowds.items():
             job = self.jobs.get(session)
@@ -144,7 +156,8 @@ class _Server:
             self._kill_strays()
             shutil.rmtree(job.directory, ignore_errors=True)
             with contextlib.suppress(OSError):
-                job.status.send(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
+                told = {"code": os.waitstatus_to_exitcode(status), "why": job.why}
+                job.status.send(json.dumps(told).encode())
             job.status.close()
             if block_on:
                 return
@@ -176,12 +189,13 @@ class _Server:
         self.count += 1
         directory = self.workdir / f"job-{self.count}"
         directory.mkdir(0o700)
+        limits = json.loads(message)
         pid = os.fork()
         if pid == 0:
-            self._become_child(json.loads(message), data_fd, output_fd, status_fd, directory)
+            self._become_child(limits, data_fd, output_fd, status_fd, directory)
         os.close(data_fd)
         os.close(output_fd)
-        self.jobs[pid] = _Job(pid, socket.socket(fileno=status_fd), directory)
+        self.jobs[pid] = _Job(pid, socket.socket(fileno=status_fd), directory, limits["resident_bytes"])
         return True
 
     def _become_child(
@@ -215,6 +229,8 @@ class _Server:
 def _confine(limits: dict[str, Any], directory: Path, flavour: str) -> None:
     isolate.die_with_parent()
     isolate.own_scratch(str(directory), limits["file_bytes"])
+    if flavour not in _FILTERED:
+        isolate.own_scratch("/dev/shm", limits["file_bytes"])  # what lies there is memory that nobody would count
     os.chdir(directory)
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
     isolate.limit_resources(limits["cpu_s"], limits["memory_bytes"], limits["file_bytes"])

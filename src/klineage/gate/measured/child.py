@@ -1,3 +1,4 @@
+# pyright: reportMissingTypeStubs=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """Where launches cannot be captured: the candidate runs on the GPU in a confined child of its own.
 

@@ -75,7 +75,7 @@ class MeasuredGate(Gate):
     def child(self) -> Zygote:
         """Where candidates run whose launches cannot be captured; started when first needed."""
         if self._child is None:
-            # CUDA maps far more addresses than it uses: no limit on them
+            # CUDA maps far more addresses than it uses: no limit on them, but on the memory in use
             self._child = Zygote("plain", dataclasses.replace(self._limits, memory_bytes=None))
             self.closing.append(self._child.close)
         return self._child
