@@ -30,6 +30,8 @@ _FOREIGN = {  # other processes, the network, namespaces, the kernel itself
     "tkill": (200, 130), "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104),
     "reboot": (169, 142),
 }  # fmt: skip
+_SOCKETS = ("socket", "socketpair", "connect", "bind", "listen")
+_LOCAL = (1, 16)  # AF_UNIX, AF_NETLINK
 _OWN_ONLY = {"kill": (62, 129), "tgkill": (234, 131)}  # signals: to this process alone, not to its neighbours
 _NEW_PROCESSES = {  # threads among them
     "clone": (56, 220), "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
@@ -46,17 +48,20 @@ def available() -> bool:
         return False
 
 
-def forbid_calls(*, new_processes: bool) -> bool:
+def forbid_calls(*, new_processes: bool, local_sockets: bool = False) -> bool:
     """Refuse foreign system calls from now on, for good; with ``new_processes`` also those that make processes or
-    threads. False where the kernel or the architecture does not allow it."""
+    threads. ``local_sockets`` leaves sockets of this machine (a GPU's driver may need them) and refuses those of the
+    network. False where the kernel or the architecture does not allow it."""
     known = _ARCHITECTURES.get(platform.machine())
     if known is None:
         return False
     column, architecture = known
     calls = {**_FOREIGN, **(_NEW_PROCESSES if new_processes else {})}
-    numbers = {name: pair[column] for name, pair in calls.items()}
-    own = [pair[column] for pair in _OWN_ONLY.values()]
-    program = _program(architecture, {n: name for name, n in numbers.items() if n is not None}, own)
+    numbers = {name: pair[column] for name, pair in calls.items() if not (local_sockets and name in _SOCKETS)}
+    allowed = {pair[column]: (os.getpid(),) for pair in _OWN_ONLY.values()}
+    if local_sockets:
+        allowed[_FOREIGN["socket"][column]] = _LOCAL
+    program = _program(architecture, {n: name for name, n in numbers.items() if n is not None}, allowed)
     libc = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(program)
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
@@ -65,8 +70,9 @@ def forbid_calls(*, new_processes: bool) -> bool:
     return libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) == 0
 
 
-def _program(architecture: int, numbers: dict[int, str], own: list[int]) -> bytes:
-    """The filter as classic BPF: eight bytes an instruction (code, jump if true, jump if false, operand)."""
+def _program(architecture: int, numbers: dict[int, str], allowed: dict[int, tuple[int, ...]]) -> bytes:
+    """The filter as classic BPF: eight bytes an instruction (code, jump if true, jump if false, operand). ``allowed``
+    are the values that the first argument of a call may have."""
     refuse = _step(_RETURN, 0, 0, _ERRNO | errno.EPERM)
     lines = [_step(_LOAD, 0, 0, 4), _step(_EQUAL, 1, 0, architecture), refuse, _step(_LOAD, 0, 0, 0)]
     lines += [_step(_AT_LEAST, 0, 1, _X32), refuse]
@@ -75,8 +81,10 @@ def _program(architecture: int, numbers: dict[int, str], own: list[int]) -> byte
         code = errno.ENOSYS if name == "clone3" else errno.EPERM
         lines += [_step(_EQUAL, 0, 1, number), _step(_RETURN, 0, 0, _ERRNO | code)]
     allow = _step(_RETURN, 0, 0, _ALLOW)
-    for number in own:  # the first argument, a process id, is at byte 16
-        lines += [_step(_EQUAL, 0, 4, number), _step(_LOAD, 0, 0, 16), _step(_EQUAL, 0, 1, os.getpid()), allow, refuse]
+    for number, values in allowed.items():  # the first argument is at byte 16
+        lines += [_step(_EQUAL, 0, 2 + 2 * len(values), number), _step(_LOAD, 0, 0, 16)]
+        lines += [part for value in values for part in (_step(_EQUAL, 0, 1, value), allow)]
+        lines.append(refuse)
     return b"".join([*lines, allow])
 
 

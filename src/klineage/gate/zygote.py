@@ -32,7 +32,12 @@ FLAVOURS = {
     "compile": ("klineage.gate.compile_job", "klineage.gate.score"),
     "interpret": ("klineage.gate.interpreter",),
 }
-_FILTERED = {"compile": False, "interpret": True}  # whether new processes are refused: compiling runs ptxas
+# what the filter of system calls refuses beside foreign ones: compiling runs ptxas, a GPU's driver talks to its daemons
+_FILTERS = {
+    "compile": {"new_processes": False},
+    "interpret": {"new_processes": True},
+    "plain": {"new_processes": False, "local_sockets": True},
+}
 _MOST_PROCESSES = 64  # of one job: ptxas and a few helpers
 _LOOK_S = 0.25
 CONTROL_BYTES = 1 << 16
@@ -229,7 +234,7 @@ class _Server:
 def _confine(limits: dict[str, Any], directory: Path, flavour: str) -> None:
     isolate.die_with_parent()
     isolate.own_scratch(str(directory), limits["file_bytes"])
-    if flavour not in _FILTERED:
+    if flavour == "plain":
         isolate.own_scratch("/dev/shm", limits["file_bytes"])  # what lies there is memory that nobody would count
     os.chdir(directory)
     os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
@@ -237,13 +242,11 @@ def _confine(limits: dict[str, Any], directory: Path, flavour: str) -> None:
     writable = [str(directory), "/dev/null", "/dev/zero"]
     if flavour != "interpret":
         writable.append(os.environ["TRITON_CACHE_DIR"])
-    if flavour not in _FILTERED:  # a driver may share memory with its device's other users
-        writable.append("/dev/shm")
     if flavour == "plain":  # CUDA writes to its own process's entries; only the namespace's processes are there
-        writable.append("/proc")
+        writable += ["/dev/shm", "/proc"]
     isolate.forbid_writes_outside([*writable, *map(str, Path("/dev").glob("nvidia*"))])
-    if flavour in _FILTERED:
-        syscalls.forbid_calls(new_processes=_FILTERED[flavour])
+    if syscalls.available():
+        syscalls.forbid_calls(**_FILTERS[flavour])
 
 
 def _run_job(connection: socket.socket) -> int:
@@ -309,7 +312,7 @@ def main() -> None:
             protections.append("proc")
     if isolate.landlock_version() >= 1:
         protections.append("landlock")
-    if flavour in _FILTERED and syscalls.available():
+    if syscalls.available():
         protections.append("seccomp")
     isolate.adopt_orphans()
     _import_flavour(flavour)

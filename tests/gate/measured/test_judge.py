@@ -171,6 +171,8 @@ def test_of_a_tuned_kernel_the_verdict_says_what_was_timed(judge: MeasuredTaskGa
 class Child:
     """Stands in for the confined child: answers as told, for the inputs it is given."""
 
+    isolation = ("seccomp",)
+
     def __init__(self, **told: Any) -> None:
         self.told = told
 
@@ -210,6 +212,18 @@ def test_where_launches_cannot_be_captured_a_child_runs_them(judge: MeasuredTask
         assert verdict.launched_by == "child"
         assert "its launcher reads values of tensors" in verdict.blind_spots[-1]
         assert verdict.times[0].latency.value == pytest.approx(20.05, rel=0.01)
+
+
+def test_no_child_runs_where_it_could_end_every_process(judge: MeasuredTaskGate):
+    child = Child()
+    child.isolation = ("landlock",)
+    judge.device._child = child  # type: ignore[assignment]
+    try:
+        verdict = judge.examine(Kernel(source=READS))
+    finally:
+        judge.device._child = None
+    assert verdict.status is Status.INCONCLUSIVE
+    assert "this machine confines no process" in verdict.reason
 
 
 def test_a_forged_record_of_launches_is_a_hack(judge: MeasuredTaskGate, monkeypatch: pytest.MonkeyPatch):

@@ -232,6 +232,10 @@ class MeasuredTaskGate(TaskGate):
         why: str,
     ) -> Judgement:
         """Run the candidate itself, confined, where its launches cannot be replayed."""
+        if not {"pid", "seccomp"} & set(self.device.child.isolation):
+            # as root it could end every process of the machine
+            reason = f"its launches cannot be replayed ({why}), and this machine confines no process: see SECURITY.md"
+            return Judgement(Status.INCONCLUSIVE, reason, launches=launches, layer=Layer.LIMITS)
         isolated = Isolated(self.task, self.device.child, self.device.worker)
         results = isolated.check(kernel, checks, launches)
         if isinstance(results, Judgement):
