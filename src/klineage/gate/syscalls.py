@@ -58,7 +58,7 @@ def forbid_calls(*, new_processes: bool, local_sockets: bool = False) -> bool:
     column, architecture = known
     calls = {**_FOREIGN, **(_NEW_PROCESSES if new_processes else {})}
     numbers = {name: pair[column] for name, pair in calls.items() if not (local_sockets and name in _SOCKETS)}
-    allowed = {pair[column]: (os.getpid(),) for pair in _OWN_ONLY.values()}
+    allowed: dict[int, tuple[int, ...]] = {pair[column]: (os.getpid(),) for pair in _OWN_ONLY.values()}
     if local_sockets:
         allowed[_FOREIGN["socket"][column]] = _LOCAL
     program = _program(architecture, {n: name for name, n in numbers.items() if n is not None}, allowed)
