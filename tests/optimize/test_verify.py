@@ -70,6 +70,12 @@ def test_no_gain_anywhere_demotes_with_the_reason():
     assert (risk.case, risk.verdict, risk.what) == ("gelu", wrong.id, "case a: error 1 > allowed 0.1")
 
 
+def test_one_operator_without_gain_is_too_few_to_demote():
+    after = verified(skill(), [report("log_softmax", attempt(101.0, kept=False))], none)
+    assert after.status is SkillStatus.HYPOTHESIS
+    assert after.status_reason.startswith("no gain on log_softmax ×0.99 (measured), held out")
+
+
 def test_verifying_twice_counts_an_operator_once():
     reports = [report("log_softmax", attempt(50.0, kept=True))]
     once = verified(skill(), reports, none)

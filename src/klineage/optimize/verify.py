@@ -11,6 +11,9 @@ from ..model.optimize import OptimizeReport, Try
 _HARM = 1 / 1.02  # of the time before over the time after: a try that slowed its kernel down by more
 
 
+_FEWEST = 2  # operators without a gain that demote a skill
+
+
 @dataclass(frozen=True)
 class _Outcome:
     report: OptimizeReport
@@ -31,8 +34,8 @@ class _Outcome:
 def verified(skill: Skill, reports: Sequence[OptimizeReport], verdict: Callable[[str], Verdict | None]) -> Skill:
     """The skill after these searches: with their effects, harm and risks, and with another status where they decide it.
 
-    A measured gain on an operator outside its sources makes it ``verified``; a skill that was measured on such
-    operators and gained on none is ``demoted``. What was modelled changes no status. ``verdict`` gives one by its id.
+    A measured gain on an operator outside its sources makes it ``verified``; a skill that was measured on two such
+    operators or more and gained on none is ``demoted``. What was modelled changes no status. ``verdict`` gives one by its id.
     """
     outcomes = [
         _Outcome(r, t, verdict(t.verdict))
@@ -75,6 +78,8 @@ def _status(skill: Skill, outcomes: Sequence[_Outcome]) -> tuple[SkillStatus, st
         return skill.status, f"{skill.status_reason}; gained on {counts} ({mode}): {said}"
     if kept:
         return SkillStatus.VERIFIED, f"gained on {counts} (measured): {said}"
+    if len(operators) < _FEWEST:
+        return SkillStatus.HYPOTHESIS, f"no gain on {said} (measured), held out; one operator is too few to demote it"
     return SkillStatus.DEMOTED, f"gained on none of {len(operators)} held-out operators (measured): {said}"
 
 
