@@ -35,8 +35,8 @@ def verified(skill: Skill, reports: Sequence[OptimizeReport], verdict: Callable[
     """The skill after these searches: with their effects, harm and risks, and with another status where they decide it.
 
     A measured gain on an operator outside its sources makes it ``verified``; a skill that was measured on two such
-    operators or more and gained on none is ``demoted``. What was modelled changes no status. ``verdict`` gives one by its
-    id.
+    operators or more and gained on none is ``demoted``. What was modelled changes no status. ``verdict`` gives one by
+    its id.
     """
     outcomes = [
         _Outcome(r, t, verdict(t.verdict))
