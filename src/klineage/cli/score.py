@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JobsOption, JsonOption, TargetOption, choose_target, cores
+from .options import JobsOption, JsonOption, ModeOption, TargetOption, cores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,34 +26,49 @@ CorpusOption = Annotated[
     bool, typer.Option("--corpus/--no-corpus", help="Let the policy look at slices of the expert packages installed.")
 ]
 
+SecondsOption = Annotated[
+    float | None,
+    typer.Option("--seconds", min=1.0, help="Begin no kernel after so many; those left are told.", show_default=False),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="JSON lines, a result each, written as they come; a run that ended early goes on from there."
+    ),
+]
+
 
 def gate_score(
     target: TargetOption = None,
+    mode: ModeOption = None,
     json: JsonOption = False,
     jobs: JobsOption = None,
     family: FamilyOption = None,
     sample: SampleOption = None,
     honest: HonestOption = True,
     corpus: CorpusOption = True,
+    seconds: SecondsOption = None,
+    out: OutOption = None,
 ) -> None:
     """Score the gate: hostile kernels planted, killed, by which layer; honest kernels passed.
 
     Exit status 1 when a hostile kernel is accepted or an honest one refused.
     """
-    chosen = choose_target(target)
     from ..gate.gallery import Gallery
     from ..gate.gate_score import Scorer, sampled
     from ..gate.gate_score import gate_score as score_gate
-    from ..gate.gpu import measurable_target
+    from ..gate.gpu import choose
+    from ..gate.score_file import ScoreFile
     from ..store import open_store
     from .work import _progress  # pyright: ignore[reportPrivateUsage]
 
+    chosen, measured = choose(target, mode)
     gallery = Gallery()
     tricks = sampled(gallery, family, sample)
+    file = ScoreFile(out) if out is not None else None
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="klineage-score-") as folder, _progress() as progress:
         store = open_store(Path(folder) / "store.db")
-        measured = target is None and measurable_target() is not None
         scorer = Scorer(gallery, chosen, store, jobs=jobs or cores(), measured=measured)
         try:
             slices: Sequence[tuple[str, str]] = ()
@@ -61,12 +76,16 @@ def gate_score(
                 from ..gate.honest import expert_slices
 
                 slices = expert_slices(progress=progress)
+            left_s = None if seconds is None else seconds - (time.monotonic() - started)
             score = score_gate(
-                scorer, tricks=tricks, honest=honest, policy_only=slices, jobs=jobs or cores(), progress=progress
-            )
+                scorer, tricks=tricks, honest=honest, policy_only=slices, jobs=jobs or cores(), progress=progress,
+                file=file, seconds=left_s,
+            )  # fmt: skip
         finally:
             scorer.close()
             store.close()
+            if file is not None:
+                file.close()
     score = score.model_copy(update={"wall_s": round(time.monotonic() - started, 1)})
     from .output import as_json, show
 
@@ -108,6 +127,8 @@ def score_page(score: GateScore) -> RenderableType:
         f"honest kernels judged right after a crash: {sum(t.next_honest == 'accepted' for t in after)} of {len(after)}",
         f"{score.target}, {score.mode}, isolation: {', '.join(score.isolation) or 'none'}; {score.wall_s:.0f} s",
     ]
+    if score.left:
+        lines.append(f"not judged, for the time was over: {score.left}; they count nowhere")
     problems = [Text(f"WRONG {line}", "bold red") for line in score.problems]
     return Group(table, *(Text(line) for line in lines), *problems)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import KLineageError
-from ..model import Frozen, Kernel, Provenance, Status, Target
+from ..model import Frozen, Kernel, Provenance, Status, Target, content_hash
 from ..model.progress import NullProgress, Progress
 from ..model.verdict import Layer
 from ..task.loader import shipped_tasks
+from .environment import modelled_environment
 from .gallery import Gallery, Trick
 from .judge import Gate, TaskGate
 from .policy import check_policy
 from .protocol import VerdictStore
+from .score_file import ScoreFile
 from .workers import Limits
 
 LIMITS = Limits(wall_s=30.0, memory_bytes=4 << 30)
@@ -80,6 +83,7 @@ class GateScore(Frozen):
     families: tuple[FamilyScore, ...]
     tricks: tuple[TrickResult, ...]
     honest: tuple[HonestResult, ...]
+    left: int = 0  # kernels that were not judged, because the time was over; in none of the counts
     wall_s: float = 0.0
 
     @property
@@ -121,6 +125,12 @@ class Scorer:
             if (task, quick) not in self._judges:
                 self._judges[task, quick] = (self._quick if quick else self.gate).bind(self.gallery.task(task))
             return self._judges[task, quick]
+
+    def place(self, task: str) -> str:
+        """Equal where the judge and its environment are."""
+        if self._measured:
+            return self.judge(task).environment.fingerprint
+        return modelled_environment(self.target).fingerprint  # without making a judge, which takes seconds
 
     def trick(self, trick: Trick) -> TrickResult:
         """Judge one hostile kernel, and after a crash an honest one."""
@@ -175,6 +185,36 @@ def _problem(trick: Trick, result: TrickResult) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class _Honest:
+    task: str
+    kernel: Kernel
+    name: str
+
+
+def _key(scorer: Scorer, work: Trick | _Honest) -> str:
+    """Equal only where the judge, the machine, the task, the kernel and what is right for it are."""
+    kernel = scorer.gallery.kernel(work, scorer.target) if isinstance(work, Trick) else work.kernel
+    expected = (*work.statuses, work.modelled, str(work.crash)) if isinstance(work, Trick) else ()
+    place = (scorer.place(work.task), ",".join(scorer.gate.interpreter.isolation), scorer.gallery.task(work.task).id)
+    return content_hash(*place, type(work).__name__, work.name, kernel.source, *expected)
+
+
+def _judged(scorer: Scorer, work: Trick | _Honest, file: ScoreFile | None) -> TrickResult | HonestResult:
+    kind = TrickResult if isinstance(work, Trick) else HonestResult
+    key = _key(scorer, work) if file is not None else ""
+    if file is not None and (known := file.get(key)) is not None:
+        result = kind.model_validate(known)
+        final = result.status if isinstance(result, HonestResult) else result.unpoliced
+        if final not in (Status.INFRA_ERROR, Status.INCONCLUSIVE):  # of the machine's state, not of the kernel
+            return result
+    hostile = isinstance(work, Trick)
+    result = scorer.trick(work) if hostile else scorer.honest(work.task, work.kernel, work.name)
+    if file is not None:
+        file.add(key, "hostile" if hostile else "honest", result.model_dump(mode="json"))
+    return result
+
+
 def gate_score(
     scorer: Scorer,
     *,
@@ -183,30 +223,41 @@ def gate_score(
     policy_only: Sequence[tuple[str, str]] = (),
     jobs: int = 2,
     progress: Progress | None = None,
+    file: ScoreFile | None = None,
+    seconds: float | None = None,
 ) -> GateScore:
     """Judge tricks (all when None) and honest kernels, ``jobs`` at once.
 
-    ``policy_only``: (name, source) of expert kernels that the static policy alone must let pass.
+    ``policy_only``: (name, source) of expert kernels that the static policy alone must let pass. Results go to ``file``
+    as they come, and what it holds of the same judge and kernel is not judged again. After ``seconds`` no kernel is
+    begun.
     """
+    until = None if seconds is None else time.monotonic() + seconds
     progress = progress or NullProgress()
     chosen = scorer.gallery.tricks if tricks is None else tricks
-    work: list[Callable[[], TrickResult | HonestResult]] = [partial(scorer.trick, t) for t in _spread(chosen)]
+    work: list[Trick | _Honest] = list(_spread(chosen))
     if honest:
-        work += [partial(scorer.honest, *found) for found in scorer.honest_kernels()]
+        work += [_Honest(*found) for found in scorer.honest_kernels()]
+
+    def judge(job: Trick | _Honest) -> TrickResult | HonestResult | None:
+        return _judged(scorer, job, file) if until is None or time.monotonic() < until else None
+
     results: list[TrickResult | HonestResult] = []
     progress.start("judging hostile and honest kernels", len(work))
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(job) for job in work]
+        waiting = [pool.submit(judge, job) for job in work]
         try:
             for done in as_completed(waiting):
-                results.append(done.result())
-                progress.step(results[-1].name)
+                if (result := done.result()) is not None:
+                    results.append(result)
+                    progress.step(result.name)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             scorer.close()  # those under way end with their workers
             raise
         finally:
             progress.done()
+    left = len(work) - len(results)
     order = {t.name: i for i, t in enumerate(scorer.gallery.tricks)}
     judged = sorted((r for r in results if isinstance(r, TrickResult)), key=lambda r: order[r.name])
     passed = sorted((r for r in results if isinstance(r, HonestResult)), key=lambda r: r.name)
@@ -218,6 +269,7 @@ def gate_score(
         families=tuple(_family(f, judged) for f in dict.fromkeys(r.family for r in judged)),
         tricks=tuple(judged),
         honest=tuple(passed),
+        left=left,
     )
 
 
