@@ -98,6 +98,10 @@ def _mount(_: dict[str, Any]) -> str:
     return "mounted"
 
 
+def _memory_file(_: dict[str, Any]) -> int:
+    return os.memfd_create("hidden")
+
+
 def _namespace(_: dict[str, Any]) -> str:
     if libc.unshare(0x10000000) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -108,8 +112,22 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "socket": _socket, "local socket": _local_socket, "fork": _fork, "thread": _thread, "program": _program,
     "parent's memory": _parents_memory, "parent's environment": _parents_environment, "ptrace": _trace,
     "kill everything": _kill_all, "kill the server": _kill_server, "write": _write, "fill the scratch": _fill,
-    "mount": _mount, "new namespace": _namespace,
+    "mount": _mount, "new namespace": _namespace, "memory file": _memory_file,
 }  # fmt: skip
+
+
+def hide_and_fill(_: dict[str, Any]) -> dict[str, Any]:
+    """A child in a session of its own takes 2 GiB; how it ended."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        held = []
+        for _ in range(32):
+            held.append(os.urandom(1) * (1 << 26))
+            time.sleep(0.02)
+        time.sleep(1.0)
+        os._exit(0)
+    return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
 
 
 def multiply(_: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,22 @@ def test_attack_is_refused(worker: Zygote, attack: str, parts: list[str]) -> Non
     assert result.value is not None and "refused" in result.value, result
 
 
+def test_memory_that_nobody_would_count_is_refused(worker: Zygote) -> None:
+    if worker.flavour == "plain":
+        pytest.skip("a GPU's driver may need it")
+    needs(worker, "seccomp")
+    result = worker.run(ATTEMPT, {"attack": "memory file"})
+    assert result.value == {"refused": "PermissionError"}
+
+
+def test_memory_of_a_child_that_left_the_session_is_counted(worker: Zygote) -> None:
+    if worker.flavour != "plain":
+        pytest.skip("addresses are limited, or nothing may be started")
+    needs(worker, "proc")
+    limits = Limits(memory_bytes=None, resident_bytes=512 << 20)
+    assert worker.run(f"{hostile_jobs.__name__}:hide_and_fill", {}, limits).value == {"code": -9}
+
+
 @pytest.mark.parametrize("attack", ["fork", "thread", "program"])
 def test_a_kernel_that_runs_starts_nothing(worker: Zygote, attack: str) -> None:
     if worker.flavour != "interpret":

@@ -30,6 +30,7 @@ _FOREIGN = {  # other processes, the network, namespaces, the kernel itself
     "tkill": (200, 130), "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104),
     "reboot": (169, 142),
 }  # fmt: skip
+_HIDDEN_MEMORY = {"memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194)}  # in use, yet unmapped
 _SOCKETS = ("socket", "socketpair", "connect", "bind", "listen")
 _LOCAL = (1, 16)  # AF_UNIX, AF_NETLINK
 _OWN_ONLY = {"kill": (62, 129), "tgkill": (234, 131)}  # signals: to this process alone, not to its neighbours
@@ -50,13 +51,13 @@ def available() -> bool:
 
 def forbid_calls(*, new_processes: bool, local_sockets: bool = False) -> bool:
     """Refuse foreign system calls from now on, for good; with ``new_processes`` also those that make processes or
-    threads. ``local_sockets`` leaves sockets of this machine (a GPU's driver may need them) and refuses those of the
-    network. False where the kernel or the architecture does not allow it."""
+    threads. ``local_sockets`` leaves sockets of this machine and memory that is not mapped (a GPU's driver may need
+    them) and refuses sockets of the network. False where the kernel or the architecture does not allow it."""
     known = _ARCHITECTURES.get(platform.machine())
     if known is None:
         return False
     column, architecture = known
-    calls = {**_FOREIGN, **(_NEW_PROCESSES if new_processes else {})}
+    calls = {**_FOREIGN, **(_NEW_PROCESSES if new_processes else {}), **({} if local_sockets else _HIDDEN_MEMORY)}
     numbers = {name: pair[column] for name, pair in calls.items() if not (local_sockets and name in _SOCKETS)}
     allowed: dict[int, tuple[int, ...]] = {pair[column]: (os.getpid(),) for pair in _OWN_ONLY.values()}
     if local_sockets:

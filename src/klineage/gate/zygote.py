@@ -116,12 +116,22 @@ class _Server:
             return
         self.looked_at = now
         own = isolate.resident("self")  # which a job shares until it writes
+
+        def used(pids: list[int]) -> int:
+            return sum(max(0, isolate.resident(pid) - own) for pid in pids)
+
+        limits = [job.resident_bytes for job in self.jobs.values() if job.resident_bytes is not None]
+        sessions = isolate.sessions() if self.alone else {pid: [pid] for pid in self.jobs}
+        left = [p for s, pids in sessions.items() if s not in self.jobs and s != os.getsid(0) for p in pids]
+        if limits and used(left) > min(limits):  # they have left the session of their job, which nobody knows
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         for job in list(self.jobs.values()):
-            if job.resident_bytes is not None and job.pid in self.jobs:
-                pids = isolate.sessions().get(job.pid, []) if self.alone else [job.pid]
-                if sum(max(0, isolate.resident(pid) - own) for pid in pids) > job.resident_bytes:
-                    job.why = f"its processes used more than {job.resident_bytes >> 20} MiB of memory"
-                    self._kill(job)
+            most = job.resident_bytes
+            if most is not None and job.pid in self.jobs and used(sessions.get(job.pid, [])) > most:
+                job.why = f"its processes used more than {most >> 20} MiB of memory"
+                self._kill(job)
         if not self.alone:
             return
         crowds = {s: pids for s, pids in isolate.sessions().items() if len(pids) > _MOST_PROCESSES}

@@ -28,48 +28,78 @@ def match(skills: Sequence[Skill], situation: Situation) -> tuple[list[Candidate
     module = Module.parse(situation.source)
     candidates: list[Candidate] = []
     rejected: list[Rejected] = []
+    alike: dict[str, tuple[list[_Fit], list[_Refusal]]] = {}
     for skill in skills:
         if skill.status is SkillStatus.DEMOTED:
             rejected.append(Rejected(skill, "", f"demoted: {skill.status_reason}"))
             continue
-        found, refused = _sites_of(skill, module, situation)
-        candidates += found
-        rejected += refused
+        facts = _facts(skill)
+        if facts.where not in alike:
+            alike[facts.where] = _sites_of(skill, module, situation)
+        fits, refusals = alike[facts.where]
+        candidates += [Candidate(skill, proposal, facts.expected, unknown) for proposal, unknown in fits]
+        rejected += [Rejected(skill, *refusal) for refusal in refusals]
     candidates.sort(key=lambda c: -c.expected)
     return candidates, rejected
 
 
-def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[Candidate], list[Rejected]]:
-    candidates: list[Candidate] = []
-    rejected: list[Rejected] = []
+_Fit = tuple[Proposal, tuple[str, ...]]  # and the statements that no case could tell
+_Refusal = tuple[str, str, tuple[str, ...]]  # site, reason, statements that do not hold
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What matching asks of a skill, worked out once: skills with the same ``where`` hold in the same places."""
+
+    skill: Skill  # held, so that its identity is not used again
+    where: str
+    expected: float
+
+
+_KNOWN: dict[int, _Facts] = {}  # by identity
+_MOST_KNOWN = 1 << 17
+
+
+def _facts(skill: Skill) -> _Facts:
+    known = _KNOWN.get(id(skill))
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        conditions = [(p.predicate, sorted(p.args.items()), p.statement) for p in skill.preconditions]
+        where = repr((skill.move, sorted(skill.carriers.items()), skill.anchors, conditions))
+        known = _KNOWN[id(skill)] = _Facts(skill, where, skill.expected_speedup)
+    return known
+
+
+def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[_Fit], list[_Refusal]]:
+    fits: list[_Fit] = []
+    refusals: list[_Refusal] = []
     if is_free(skill.move):
-        return [], [
-            Rejected(skill, s.label, "no move writes it: a model must (--model)") for s in _free_sites(skill, module)
-        ]
+        why = "no move writes it: a model must (--model)"
+        return [], [(s.label, why, ()) for s in _free_sites(skill, module)]
     try:
         proposals = list(move(skill.move).materialize(module, skill.carriers))
     except KernelError as error:
-        return [], [Rejected(skill, "", f"the edit was not applied: {error.message}")]
+        return [], [("", f"the edit was not applied: {error.message}", ())]
     except KLineageError as error:
-        return [], [Rejected(skill, "", error.message)]
+        return [], [("", error.message, ())]
     except Exception as error:  # kernels come from anywhere: one that a move cannot read must not end a run
         what = f"{type(error).__name__}: {error}"
-        return [], [Rejected(skill, "", f"the move cannot read this kernel ({what})")]
+        return [], [("", f"the move cannot read this kernel ({what})", ())]
     families = {a.removeprefix("family:") for a in skill.anchors if a.startswith("family:")}
     for proposal in proposals:
         site = proposal.site
         if families and site is not None and family(module, kernel_of(module, site)) not in families:
             continue  # not anchored here: nothing was refused
         if isinstance(proposal, Unsupported):
-            site = proposal.site.label if proposal.site else ""
-            rejected.append(Rejected(skill, site, proposal.reason))
+            refusals.append((proposal.site.label if proposal.site else "", proposal.reason, ()))
             continue
         broken, unknown = _conditions(skill, module, proposal, situation)
         if broken:
-            rejected.append(_lacking(skill, proposal.site.label, broken))
+            refusals.append((proposal.site.label, f"does not hold: {'; '.join(broken)}", tuple(broken)))
         else:
-            candidates.append(Candidate(skill, proposal, skill.expected_speedup, tuple(unknown)))
-    return candidates, rejected
+            fits.append((proposal, tuple(unknown)))
+    return fits, refusals
 
 
 def _conditions(skill: Skill, module: Module, proposal: Proposal, situation: Situation) -> tuple[list[str], list[str]]:
@@ -89,10 +119,6 @@ def _conditions(skill: Skill, module: Module, proposal: Proposal, situation: Sit
         elif not all(told):
             broken.append(precondition.statement)
     return broken, unknown
-
-
-def _lacking(skill: Skill, site: str, broken: Sequence[str]) -> Rejected:
-    return Rejected(skill, site, f"does not hold: {'; '.join(broken)}", tuple(broken))
 
 
 def _free_sites(skill: Skill, module: Module) -> list[Site]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..model import Kernel, Refusal, Site, Skill, Spent, Step, Target, TaskInfo, Verdict
 from ..model.optimize import Try
@@ -22,8 +22,7 @@ class Unusable:
     reason: str
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A skill at a site with one set of parameter values."""
 
     skill: Skill
@@ -32,8 +31,7 @@ class Candidate:
     unknown: tuple[str, ...] = ()  # preconditions that could not be told
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A skill that does not apply, and why. ``missing`` are the statements of the preconditions that do not hold."""
 
     skill: Skill
