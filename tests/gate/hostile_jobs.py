@@ -122,7 +122,7 @@ def hide_and_fill(_: dict[str, Any]) -> dict[str, Any]:
     if child == 0:
         os.setsid()
         held = []
-        for _ in range(32):
+        for _step in range(32):
             held.append(os.urandom(1) * (1 << 26))
             time.sleep(0.02)
         time.sleep(1.0)

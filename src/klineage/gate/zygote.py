@@ -115,34 +115,35 @@ class _Server:
         if not self.jobs or now < self.looked_at + _LOOK_S:
             return
         self.looked_at = now
+        sessions = isolate.sessions() if self.alone else {pid: [pid] for pid in self.jobs}
+        for session, pids in sessions.items():
+            if len(pids) > _MOST_PROCESSES:
+                self._end(session, pids)
         own = isolate.resident("self")  # which a job shares until it writes
 
         def used(pids: list[int]) -> int:
             return sum(max(0, isolate.resident(pid) - own) for pid in pids)
 
         limits = [job.resident_bytes for job in self.jobs.values() if job.resident_bytes is not None]
-        sessions = isolate.sessions() if self.alone else {pid: [pid] for pid in self.jobs}
-        left = [p for s, pids in sessions.items() if s not in self.jobs and s != os.getsid(0) for p in pids]
-        if limits and used(left) > min(limits):  # they have left the session of their job, which nobody knows
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        left = {s: pids for s, pids in sessions.items() if s not in self.jobs and s != os.getsid(0)}
+        if limits and used([p for pids in left.values() for p in pids]) > min(limits):
+            for session, pids in left.items():  # they have left their job's session: whose they are nobody knows
+                self._end(session, pids)
         for job in list(self.jobs.values()):
             most = job.resident_bytes
             if most is not None and job.pid in self.jobs and used(sessions.get(job.pid, [])) > most:
                 job.why = f"its processes used more than {most >> 20} MiB of memory"
                 self._kill(job)
-        if not self.alone:
-            return
-        crowds = {s: pids for s, pids in isolate.sessions().items() if len(pids) > _MOST_PROCESSES}
-        for session, pids in crowds.items():
-            job = self.jobs.get(session)
-            if job is not None:
-                self._kill(job)
-            elif session != os.getsid(0):
-                for pid in pids:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
+
+    def _end(self, session: int, pids: list[int]) -> None:
+        """Kill a job, or processes that have left their job's session."""
+        job = self.jobs.get(session)
+        if job is not None:
+            self._kill(job)
+        elif session != os.getsid(0):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _kill(self, job: _Job) -> None:
         for kill in (os.killpg, os.kill):  # before the child called setsid there is no such group
