@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..model import Skill, content_hash
+from ..surface.pyast import parse_ast
 
 
 @lru_cache(maxsize=4096)
 def fingerprints(source: str) -> frozenset[str]:
     """Fingerprints of a module's compiled kernels, whatever names they use for anything."""
     try:
-        tree = ast.parse(source)
+        tree = parse_ast(source)
     except SyntaxError:
         return frozenset()
     jitted = [
@@ -48,7 +49,7 @@ def _names(context: str, held_out: set[str]) -> bool:
 
 def _nameless(function: ast.FunctionDef) -> str:
     """The function's body with its own names numbered in order of appearance, annotations and docstrings dropped."""
-    copy = ast.parse(ast.unparse(function)).body[0]
+    copy = parse_ast(ast.unparse(function)).body[0]
     names: dict[str, str] = {}
     own = {n.id for n in ast.walk(copy) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     own |= {a.arg for a in ast.walk(copy) if isinstance(a, ast.arg)}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import KLineageError
 from ..model.progress import NullProgress, Progress
+from ..surface.pyast import parse_ast
 from ..surface.slicing import slice_function
 
 PACKAGES = ("liger_kernel", "fla", "conch", "cut_cross_entropy", "flag_gems")
@@ -84,7 +85,7 @@ def _launching(path: Path) -> list[str]:
     if "jit" not in text or "import triton" not in text:
         return []
     try:
-        tree = ast.parse(text)
+        tree = parse_ast(text)
     except (SyntaxError, ValueError):
         return []
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
@@ -120,7 +121,7 @@ def _cut(task: tuple[str, list[str]]) -> list[tuple[str, str]]:
 def imports(source: str) -> set[str]:
     """Top-level packages that a module's text imports, wherever it does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_ast(source)):
         if isinstance(node, ast.Import):
             found.update(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from ..surface.pyast import parse_ast
+
 _MODULES_REFUSED = {
     "asyncio", "atexit", "base64", "builtins", "code", "codecs", "concurrent", "copyreg", "ctypes", "cffi", "dis",
     "faulthandler", "fcntl", "gc", "http", "io", "linecache", "marshal", "mmap", "multiprocessing", "pathlib",
@@ -86,7 +88,7 @@ def check_policy(source: str) -> list[Finding]:
     A syntax error is reported as a finding, since what cannot be read cannot be trusted.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_ast(source)
     except (SyntaxError, ValueError) as error:
         return [Finding(getattr(error, "lineno", None) or 1, f"syntax error: {getattr(error, 'msg', error)}")]
     visitor = _Visitor(_kernel_functions(tree))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pydantic import Field, ValidationError
 from ..errors import KernelError
 from ..model import Frozen
 from ..surface import Module
+from ..surface.pyast import parse_ast
 from ..surface.query import normal
 from .outcome import Outcome
 
@@ -93,7 +93,7 @@ def checked(answer: Answer, kernel: str) -> Answer:
     if not answer.outcome.usable or not answer.source:
         return answer
     try:
-        ast.parse(answer.source)
+        parse_ast(answer.source)
         Module.parse(answer.source)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
@@ -198,7 +198,7 @@ def _first_line(text: str) -> str:
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        parse_ast(text)
     except (SyntaxError, ValueError):
         return False
     return True

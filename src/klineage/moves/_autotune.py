@@ -10,6 +10,7 @@ from math import prod
 import libcst as cst
 
 from ..surface import Editor, Function, Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code, literal_int, names_read
 from ._evaluate import Configuration
 from ._flow import flow_of
@@ -237,7 +238,7 @@ def drop_unread(editor: Editor, module: Module, names: set[str], away: cst.Funct
 def _defines(statement: cst.CSTNode, name: str) -> bool:
     if isinstance(statement, cst.FunctionDef):
         return statement.name.value == name and not statement.decorators
-    tree = ast.parse(code(statement).strip())
+    tree = parse_ast(code(statement).strip())
     only = tree.body[0] if len(tree.body) == 1 else None
     target = only.targets[0] if isinstance(only, ast.Assign) and len(only.targets) == 1 else None
     return isinstance(target, ast.Name) and target.id == name

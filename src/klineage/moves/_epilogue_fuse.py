@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from ..surface import Editor, Function, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code, names_read, normal
 from ._elementwise import casts, live_in, name_of
 from ._epilogue_join import TILE, Fusion
@@ -46,7 +47,7 @@ def fuse(module: Module, fusion: Fusion, checked: bool) -> str:
     editor = Editor(module)
     nodes = product.function.statements
     store = nodes[product.store]
-    read = live_in(ast.parse("\n".join(lines)).body)
+    read = live_in(parse_ast("\n".join(lines)).body)
     dead = product.flow.dead_after({store}, read)
     removed: set[cst.CSTNode] = {store, *dead}
     for node in dead:
@@ -186,7 +187,7 @@ def _lines(fusion: Fusion, parameters: _Parameters) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    return {n.id for n in ast.walk(parse_ast(text)) if isinstance(n, ast.Name)}
 
 
 def _tile(fusion: Fusion, parameters: _Parameters) -> tuple[list[str], str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ..surface import Editor, Function, Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code, is_call, names_read
 from ._elementwise import name_of
 from ._flow import canonical, ceil_division, flow_of, parse
@@ -149,7 +150,7 @@ def _between(module: Module, first: Launch, second: Launch) -> tuple[cst.CSTNode
     found = body[body.index(start) + 1 : body.index(end)]
     used = names_read(start)
     for node in found:
-        (tree,) = ast.parse(code(node).strip()).body or [ast.Pass()]
+        (tree,) = parse_ast(code(node).strip()).body or [ast.Pass()]
         called = {n.func for n in ast.walk(tree) if isinstance(n, ast.Call)}
         last = {f.attr if isinstance(f, ast.Attribute) else name_of(f) for f in called}
         if not isinstance(tree, ast.Assign) or not last <= _HARMLESS:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ..surface import Editor, Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code
 from ._elementwise import bound_in, live_in
 from ._flow import flow_of
@@ -75,7 +76,7 @@ _BUILTINS = frozenset(("min", "max", "abs", "float", "int"))
 def _imported(module: Module) -> set[str]:
     """Names that the module's import lines bind."""
     found: set[str] = set()
-    for node in ast.parse(module.source).body:
+    for node in parse_ast(module.source).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
     return found
@@ -151,7 +152,7 @@ def _strip(editor: Editor, product: Product, pointer: str) -> set[str]:
     mask = "" if product.mask is None else f", mask={ast.unparse(product.mask)}"
     address = f"{pointer} + {space.row_name}[:, None] * {space.col_extent} + {space.col_name}[None, :]"
     store = f"tl.store({address}, {product.acc}{mask})"
-    wanted = live_in(ast.parse(store).body) - {product.acc}
+    wanted = live_in(parse_ast(store).body) - {product.acc}
     staying: set[int] = set()
     for index in range(len(body) - 1, product.loop, -1):
         if index != product.store and index < product.store and bound_in([body[index]]) & wanted:

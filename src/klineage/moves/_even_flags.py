@@ -7,6 +7,7 @@ import ast
 import libcst as cst
 
 from ..surface import Editor, Function
+from ..surface.pyast import literal, parse_ast
 from ..surface.query import code
 from ._lines import atom
 from ._masks import Dimension
@@ -42,7 +43,7 @@ def pass_flag(editor: Editor, kernel: Function, flag: str, dimension: Dimension)
 def _heuristic(editor: Editor, kernel: Function, flag: str, dimension: Dimension) -> str | None:
     """Compute the flag from the arguments when the tile comes from an autotune configuration."""
     last = next((d for d in reversed(kernel.node.decorators)), None)
-    tree = ast.parse(dimension.length, mode="eval")
+    tree = parse_ast(dimension.length, mode="eval")
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     if kernel.decorator("autotune") is None or kernel.decorator("heuristics") is not None or last is None:
         return f"{dimension.block} is not passed where {kernel.name} is launched"
@@ -81,6 +82,6 @@ def drop_flag(editor: Editor, kernel: Function, flag: str) -> None:
 
 def _key(element: cst.DictElement) -> str:
     try:
-        return str(ast.literal_eval(code(element.key)))
+        return str(literal(code(element.key)))
     except (ValueError, SyntaxError):
         return ""

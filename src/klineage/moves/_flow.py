@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 import libcst as cst
 
 from ..surface import Function, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code, names_read, names_written
 from ._nodes import find
 
@@ -28,7 +29,7 @@ _SAME = {"tl.minimum": "min", "tl.maximum": "max", "triton.cdiv": "tl.cdiv", "cd
 
 def parse(text: str) -> ast.expr:
     """An expression's AST from text."""
-    return ast.parse(text.strip(), mode="eval").body
+    return parse_ast(text.strip(), mode="eval").body
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Flow:
 
     def _from_helper(self, statement: cst.SimpleStatementLine, name: str) -> ast.expr | None:
         """Value of ``name`` in ``a, b = helper(...)`` where the helper is straight-line device code."""
-        tree = ast.parse(code(statement).strip())
+        tree = parse_ast(code(statement).strip())
         node = tree.body[0] if tree.body else None
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Call):
             return None
@@ -220,7 +221,7 @@ def flow_of(function: Function) -> Flow:
 def _plain(statement: cst.SimpleStatementLine) -> dict[str, ast.expr]:
     """name -> value for ``a = v``, ``a: T = v`` and ``a, b = v, w``."""
     found: dict[str, ast.expr] = {}
-    for node in ast.parse(code(statement).strip()).body:
+    for node in parse_ast(code(statement).strip()).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             found[node.target.id] = node.value
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
@@ -239,7 +240,7 @@ def inlined(module: Module, call: ast.Call) -> list[ast.expr] | None:
     helper = module.jit_functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
     if helper is None:
         return None
-    body = ast.parse(_dedented(helper.node)).body[0]
+    body = parse_ast(_dedented(helper.node)).body[0]
     if not isinstance(body, ast.FunctionDef) or not isinstance(body.body[-1], ast.Return):
         return None
     bound: dict[str, ast.expr] = dict(zip(helper.params, call.args, strict=False))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import libcst as cst
 
 from ..surface import Editor, Function, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code
 from ._flow import flow_of, parse
 from ._nodes import find
@@ -134,11 +135,11 @@ def _fold_expressions(module: Module, function: Function, known: Mapping[str, in
         text = code(statement.with_changes(leading_lines=[])).strip()
         if not any(k in text for k in known):
             continue
-        before = ast.unparse(ast.parse(text))
-        after = ast.unparse(ast.fix_missing_locations(folder.visit(ast.parse(text))))
+        before = ast.unparse(parse_ast(text))
+        after = ast.unparse(ast.fix_missing_locations(folder.visit(parse_ast(text))))
         if after == before:
             continue
-        if _idle(ast.parse(after).body[0], known):
+        if _idle(parse_ast(after).body[0], known):
             editor.remove_statement(statement)
         else:
             editor.replace_statement(statement, after)

@@ -7,6 +7,7 @@ import ast
 import libcst as cst
 
 from ..surface import Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code
 from ._flow import canonical, parse
 from ._launches import local_definitions, module_constants
@@ -51,7 +52,7 @@ class HostValues:
                     return node if found is None else found
                 return self.generic_visit(node)
 
-        opened = Open().visit(ast.parse(ast.unparse(node), mode="eval").body)
+        opened = Open().visit(parse_ast(ast.unparse(node), mode="eval").body)
         assert isinstance(opened, ast.expr)
         return opened
 

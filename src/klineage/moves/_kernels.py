@@ -11,6 +11,7 @@ import libcst as cst
 
 from ..errors import KernelError
 from ..surface import Function, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import code, dotted, is_call
 from ._nodes import calls, find
 
@@ -84,7 +85,7 @@ def docstring_free(function: Function) -> list[cst.SimpleStatementLine | cst.Bas
 def function_ast(function: Function) -> ast.FunctionDef:
     """A function's Python AST, decorators left out."""
     node = function.node.with_changes(decorators=[], leading_lines=[], lines_after_decorators=[])
-    tree = ast.parse(textwrap.dedent(code(node))).body[0]
+    tree = parse_ast(textwrap.dedent(code(node))).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise KernelError(f"{function.name} is not a plain function", "write it with def")
     return tree

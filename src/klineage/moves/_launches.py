@@ -11,6 +11,7 @@ import libcst as cst
 
 from ..model import Site, SiteKind
 from ..surface import Editor, Function, Launch, Module, make_site
+from ..surface.pyast import parse_ast
 from ..surface.query import assignment, code, literal_int, names_written
 from ._nodes import calls, find
 
@@ -105,9 +106,9 @@ def expanded(module: Module, launch: Launch, node: cst.BaseExpression, depth: in
             bound = local.get(node.id)
             if bound is None or self.left <= 0 or isinstance(bound, cst.Lambda):
                 return node
-            return Inline(self.left - 1).visit(ast.parse(code(bound).strip(), mode="eval").body)
+            return Inline(self.left - 1).visit(parse_ast(code(bound).strip(), mode="eval").body)
 
-    tree = ast.parse(code(node).strip(), mode="eval")
+    tree = parse_ast(code(node).strip(), mode="eval")
     return ast.unparse(Inline(depth).visit(tree))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ..surface import Editor, Function, Module
+from ..surface.pyast import parse_ast
 
 Node = ast.expr | ast.stmt
 
@@ -75,7 +76,7 @@ class Line:
 
 @lru_cache(maxsize=4096)
 def _parse_statement(text: str) -> ast.stmt:
-    body = ast.parse(text).body
+    body = parse_ast(text).body
     if len(body) != 1:
         raise ValueError(f"not one statement: {text!r}")
     return body[0]
@@ -149,7 +150,7 @@ def splice(text: str, edits: Iterable[tuple[ast.AST, str]]) -> str:
 
 def atom(text: str) -> str:
     """The expression, in parentheses unless it binds as tightly as a name or call."""
-    node = ast.parse(text.strip(), mode="eval").body
+    node = parse_ast(text.strip(), mode="eval").body
     tight = ast.Name | ast.Call | ast.Attribute | ast.Subscript | ast.Constant | ast.Tuple | ast.List
     if isinstance(node, tight) and not text.strip().startswith("-"):
         return text.strip()
@@ -293,7 +294,7 @@ def _body_lines(source: str, name: str, line: int) -> tuple[Line, ...]:
 @lru_cache(maxsize=64)
 def source_tree(source: str) -> ast.Module:
     """A module's text as ``ast``."""
-    return ast.parse(source)
+    return parse_ast(source)
 
 
 @lru_cache(maxsize=512)

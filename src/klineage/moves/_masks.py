@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..surface.pyast import parse_ast
 from ._lines import Line, call_argument, names_loaded, rewrite, tl_name, walk_lines
 
 
@@ -218,7 +219,7 @@ def bare(line: Line) -> str:
         masked = isinstance(node, ast.Call) and tl_name(node) in ("load", "store") and _mask_of(node) is not None
         return _with_mask(at, node, "") if masked and isinstance(node, ast.Call) else None
 
-    return ast.unparse(ast.parse(rewrite(line, change).text))
+    return ast.unparse(parse_ast(rewrite(line, change).text))
 
 
 def mask_weight(line: Line, facts: Kernel) -> int:

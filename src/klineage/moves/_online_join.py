@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..surface.pyast import parse_ast
 from ._lines import Line, atom, names_loaded, rename, splice, tl_name, unique
 from ._loop_values import Body, loop_body, original, pure_body, rebuild, without_repeats
 from ._online import EXPONENTIALS, LATE, closure_of, running_maximum
@@ -168,7 +169,7 @@ def _joined(
 
 
 def _counter(body: Body) -> str:
-    tree = ast.parse(f"{body.header}\n    pass").body[0]
+    tree = parse_ast(f"{body.header}\n    pass").body[0]
     return tree.target.id if isinstance(tree, ast.For) and isinstance(tree.target, ast.Name) else ""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ..surface import Editor, Function, Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import assignment, augmented, code, names_read, names_written, normal, substitute
 from ._flow import flow_of, parse
 from ._grids import Grid
@@ -187,7 +188,7 @@ def close_loop(editor: Editor, function: Function, count: str, step: str, form: 
     text, reason = _without_assigned_parameters(function, text)
     if reason:
         return reason
-    named = [s for s in ast.parse(text).body if _names_program(s)]
+    named = [s for s in parse_ast(text).body if _names_program(s)]
     tile = _target_of(named[0]) if len(named) == 1 else ""
     if tile:
         rows = text.split("\n")
@@ -221,7 +222,7 @@ def _target_of(statement: ast.stmt) -> str:
 
 def _without_assigned_parameters(function: Function, text: str) -> tuple[str, str]:
     """Give ``x_ptr += offset`` a name of its own, so that the next tile starts from the parameter again."""
-    tree = ast.parse(text)
+    tree = parse_ast(text)
     for index, statement in enumerate(tree.body):
         written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         mine = sorted(written & set(function.params))

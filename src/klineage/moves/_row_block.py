@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..surface import Editor, Launch, Module
+from ..surface.pyast import parse_ast
 from ._lines import body_lines, dotted_name, names_loaded, source_tree
 
 
@@ -53,7 +54,7 @@ def set_bound(editor: Editor, launch: Launch, parameter: str, text: str) -> None
             n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             if value is not None and n.lineno > value.lineno
         }  # fmt: skip
-        if value is not None and len(reads) == 1 and not late & names_loaded(ast.parse(text)):
+        if value is not None and len(reads) == 1 and not late & names_loaded(parse_ast(text)):
             start, end = _bytes_of(module, value)
             editor.replace_span(start, end, text)
             return
@@ -73,7 +74,7 @@ def in_launcher(module: Module, launch: Launch, expression: str) -> str | None:
 
     A parameter that the kernel sets anew no longer means what the launch passes.
     """
-    tree = ast.parse(expression, mode="eval").body
+    tree = parse_ast(expression, mode="eval").body
     kernel = module.functions[launch.kernel]
     if any(names_loaded(tree) & line.writes for line in body_lines(module, kernel)):
         return None
@@ -99,7 +100,7 @@ def block_variable(module: Module, launch: Launch, length: str) -> str | None:
     helper of the module made from that length returns first.
     """
     tree = launcher_tree(module, launch)
-    wanted = ast.unparse(ast.parse(length, mode="eval").body)
+    wanted = ast.unparse(parse_ast(length, mode="eval").body)
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Call):
             continue

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from ..surface import Function, Module
+from ..surface.pyast import parse_ast
 from ._grids import Grid
 from ._lanes import has_effect
 from ._lines import (
@@ -254,7 +255,7 @@ def _own_copies(lines: list[Line], names: set[str]) -> list[Line]:
 # ---------------------------------------------------------------------------------------------- grid
 def rows_of_grid(module: Module, kernel: Function, grid: Grid, rows: str) -> tuple[str, str]:
     """(number of rows, rows per program) of ``triton.cdiv(n_rows, ROWS)``."""
-    tree = ast.parse(grid.parts[0], mode="eval").body
+    tree = parse_ast(grid.parts[0], mode="eval").body
     texts = {module.text(x.bound[rows].value) for x in module.launches_of(kernel.name) if rows in x.bound}
     if isinstance(tree, ast.Call) and dotted_name(tree.func).split(".")[-1] == "cdiv" and len(tree.args) == 2:
         size = ast.unparse(tree.args[1])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..surface import Module
+from ..surface.pyast import parse_ast
 from ._lanes import ATOMICS, MIXING, REDUCTIONS, elementwise_helper
 from ._lines import Line, Section, assemble, atom, call_argument, sections, tl_name, walk_lines
 from ._row_kinds import COLUMN, ROW, SCALAR, TILE, Shapes, axis_of, column_subscript, joined, rebuilt
@@ -317,5 +318,5 @@ class Narrow:
         if row_name or self._is_bound(node, names):
             return None
         text = self._text(line, node, names)
-        inside = ast.parse(text, mode="eval").body
+        inside = parse_ast(text, mode="eval").body
         return text[1:-1] if text.startswith("(") and isinstance(inside, ast.Compare) else text

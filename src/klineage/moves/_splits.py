@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from ..surface import Function, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import augmented, code, is_call, names_read, names_written
 from ._flow import flow_of
 from ._kernels import docstring_free, dots_in
@@ -147,7 +148,7 @@ def _accumulates(statement: cst.CSTNode) -> str:
     """The name of ``acc = tl.dot(a, b, acc)`` or ``acc = acc + ...`` ("" for other statements)."""
     if not isinstance(statement, cst.SimpleStatementLine):
         return ""
-    tree = ast.parse(code(statement).strip()).body[0]
+    tree = parse_ast(code(statement).strip()).body[0]
     if not isinstance(tree, ast.Assign) or not isinstance(tree.targets[0], ast.Name):
         return ""
     name, value = tree.targets[0].id, tree.value
@@ -189,7 +190,7 @@ def epilogue(function: Function, found: Reduction) -> Epilogue:
             continue
         if not isinstance(statement, cst.SimpleStatementLine):
             return Epilogue((), "the accumulator is used in a branch or loop after the reduction")
-        tree = ast.parse(code(statement).strip()).body[0]
+        tree = parse_ast(code(statement).strip()).body[0]
         if found.store in find(statement, cst.Call):
             value = tree.value.args[1] if isinstance(tree, ast.Expr) and isinstance(tree.value, ast.Call) else None
             if value is None or _degree(value, tainted) != 1:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..surface import Module
+from ..surface.pyast import parse_ast
 from ._lanes import accesses, has_effect, is_lane, lane_names, mixes_lanes, reduction_calls
 from ._lines import (
     Line,
@@ -124,7 +125,7 @@ def _set_levels(items: list[_Item], row: Row) -> None:
             for name in item.line.writes:
                 seen[name] = level
         item.level = level
-    if any(items[u].level for i in items for u in i.uses if i.line.writes & names_loaded(ast.parse(row.length))):
+    if any(items[u].level for i in items for u in i.uses if i.line.writes & names_loaded(parse_ast(row.length))):
         raise CannotTileError("the row's length comes from a reduction")
     _place_effects(items)
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..surface.pyast import parse_ast
 from ._lanes import is_lane, lane_names, reduction_calls
 from ._lines import Line, call_argument, calls_of, rename, splice, tl_name, unique, walk_lines
 
@@ -55,7 +56,7 @@ def _freeze(value: ast.expr, target: str, known: dict[str, ast.expr]) -> ast.exp
     """``x = x.to(t)``: chase the old x now, since the name is about to mean something else."""
     if not isinstance(value, ast.Name) and any(isinstance(n, ast.Name) and n.id == target for n in ast.walk(value)):
         text = _element_type(value, known)
-        return ast.parse(f"_.to({text})", mode="eval").body if text else ast.Constant(None)
+        return parse_ast(f"_.to({text})", mode="eval").body if text else ast.Constant(None)
     return value
 
 

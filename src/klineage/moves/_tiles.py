@@ -11,6 +11,7 @@ from functools import lru_cache
 import libcst as cst
 
 from ..surface import Function, Launch, Module
+from ..surface.pyast import parse_ast
 from ..surface.query import argument, code, dotted, literal_int
 from ._flow import Flow, ceil_division, parse
 from ._kernels import dots_in, helpers_of
@@ -121,7 +122,7 @@ def tiles(module: Module, launch: Launch) -> list[Tile]:
 def bounds(flow: Flow, tile: str) -> list[str]:
     """Runtime parameters that bound a tile's axis (``cdiv(M, T)``, ``offs < M``, ``offs % M``), best first."""
     function = flow.function
-    tree = ast.parse(_body_text(flow))
+    tree = parse_ast(_body_text(flow))
     first: list[str] = []
     second: list[str] = []
     for node in ast.walk(tree):

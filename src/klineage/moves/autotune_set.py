@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ import libcst as cst
 
 from ..model import SiteKind
 from ..surface import Editor, Function, Launch, Module, make_site
+from ..surface.pyast import parse_ast
 from ..surface.query import argument, code, literal_int, names_read
 from ._autotune import (
     DOT_SET,
@@ -153,7 +153,7 @@ def _configurations(module: Module, decorator: cst.Decorator) -> list[Configurat
     arg = argument(call, "configs", 0) if isinstance(call, cst.Call) else None
     if arg is None:
         raise NotConstantError("the autotuner has no configs argument")
-    return configurations(ast.parse(module.source), ast.parse(code(arg.value).strip(), mode="eval").body)
+    return configurations(parse_ast(module.source), parse_ast(code(arg.value).strip(), mode="eval").body)
 
 
 def _objection(module: Module, function: Function, found: Sequence[Configuration]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..model import SiteKind
 from ..surface import Editor, Function, Launch, Module, make_site
+from ..surface.pyast import parse_ast
 from ._affine import Tile, tile_of, walks
 from ._blocks import blocks, replace_block
 from ._descriptors import CannotPointError, drop_allocator, drop_test, pointer_branches, to_pointers, uses_descriptors
@@ -181,7 +182,7 @@ def _available(tile: Tile, lines: Sequence[Line]) -> bool:
     """What the descriptor is made of is known before the first loop: parameters and top-level scalars."""
     inner = {n for line in lines if line.compound for n in line.writes}
     texts = [tile.base, *(t for a in tile.axes for t in (a.length, a.stride, a.block))]
-    read = {n.id for t in texts for n in ast.walk(ast.parse(t)) if isinstance(n, ast.Name)}
+    read = {n.id for t in texts for n in ast.walk(parse_ast(t)) if isinstance(n, ast.Name)}
     return not read & inner
 
 

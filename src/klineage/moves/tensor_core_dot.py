@@ -11,6 +11,7 @@ import libcst as cst
 
 from ..model import SiteKind
 from ..surface import Editor, Function, Module, make_site
+from ..surface.pyast import parse_ast
 from ..surface.query import argument, code, normal
 from ._flow import Flow, flow_of
 from ._kernels import helpers_of
@@ -172,7 +173,7 @@ def _set_ieee(editor: Editor, call: cst.Call) -> None:
 def _postfix(node: cst.BaseExpression) -> str:
     """The expression's text, ready for a method call."""
     text = code(node).strip()
-    tree = ast.parse(text, mode="eval").body
+    tree = parse_ast(text, mode="eval").body
     plain = isinstance(tree, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     return text if plain or text.startswith("(") else f"({text})"
 

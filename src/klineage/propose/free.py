@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 
 from ..surface import Module, sites
+from ..surface.pyast import parse_ast
 from .cached import FREE, compare, normalised
 
 LIKE = 0.5  # share of words two intents have in common to count as one
@@ -41,7 +42,7 @@ def alike(first: str, second: str) -> bool:
 @lru_cache(maxsize=4096)
 def size(source: str) -> tuple[int, int]:
     """(sites, nodes of the syntax tree): how much there is of a kernel, whatever the vocabulary sees in it."""
-    return len(sites(Module.parse(source))), sum(1 for _ in ast.walk(ast.parse(normalised(source))))
+    return len(sites(Module.parse(source))), sum(1 for _ in ast.walk(parse_ast(normalised(source))))
 
 
 def simpler(candidate: str, kernel: str, *, free: bool) -> bool:

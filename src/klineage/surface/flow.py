@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from .fold import NOT_NONE, Known, Lookup, Value, join
 from .names import local_names
 from .program import Call, Program, default_of, is_constexpr
+from .pyast import parse_ast
 from .pytext import COMPREHENSIONS, SCOPES, dotted_name, parameters
 
 Env = dict[str, Value]
@@ -291,7 +292,7 @@ class Flows:
     def _chosen(self, name: str, chooser: ast.Lambda) -> Value | None:
         """The value of a ``@triton.heuristics`` entry: a lambda over the launch's arguments."""
         arguments = chooser.args.args[0].arg if len(chooser.args.args) == 1 else ""
-        body = _Arguments(arguments).visit(ast.parse(ast.unparse(chooser.body), mode="eval").body)
+        body = _Arguments(arguments).visit(parse_ast(ast.unparse(chooser.body), mode="eval").body)
         wanted = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and n.id.startswith(_ARGUMENT)}
         values = {n: self.argument(name, n.removeprefix(_ARGUMENT)) for n in wanted}
         value = self.program.evaluator(False).evaluate(body, values.get)

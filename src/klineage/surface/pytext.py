@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import KernelError
+from .pyast import parse_ast
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -39,7 +40,7 @@ class PyText:
         self.source = source
         self.data = source.encode()
         try:
-            self.tree = ast.parse(source)
+            self.tree = parse_ast(source)
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None) or 1
             raise KernelError(f"syntax error on line {line}: {error}", "correct the kernel's Python text") from error

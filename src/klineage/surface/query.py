@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import libcst as cst
 
+from .pyast import literal, parse_ast
+
 N = TypeVar("N", bound=cst.CSTNode)
 
 
@@ -120,7 +122,7 @@ def argument(call: cst.Call, keyword: str, position: int | None = None) -> cst.A
 def literal_int(node: cst.CSTNode) -> int | None:
     """The value of an integer literal (with sign), else None."""
     try:
-        value = ast.literal_eval(code(node))
+        value = literal(code(node))
     except (ValueError, SyntaxError):
         return None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -140,7 +142,7 @@ def normal(text_or_node: str | cst.CSTNode) -> str:
 def _normal(text: str) -> str:
     text = text.strip().rstrip(",")
     try:
-        return ast.unparse(ast.parse(text))
+        return ast.unparse(parse_ast(text))
     except SyntaxError:
         return " ".join(text.split())
 
@@ -148,7 +150,7 @@ def _normal(text: str) -> str:
 def names_read(node: cst.CSTNode) -> set[str]:
     """Names loaded anywhere below the node (attribute names, keywords and pure assignment targets excluded)."""
     try:
-        tree = ast.parse(_dedent(code(node)))
+        tree = parse_ast(_dedent(code(node)))
     except SyntaxError:
         return {n.value for n in find(node, cst.Name)}
     read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -159,7 +161,7 @@ def names_read(node: cst.CSTNode) -> set[str]:
 def names_written(node: cst.CSTNode) -> set[str]:
     """Names bound anywhere below the node."""
     try:
-        tree = ast.parse(_dedent(code(node)))
+        tree = parse_ast(_dedent(code(node)))
     except SyntaxError:
         return set()
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

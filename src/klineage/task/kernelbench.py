@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ..errors import TaskError
 from ..model import Case, CaseRole, TaskInfo, Tolerance, content_hash
+from ..surface.pyast import parse_ast
 from .core import FRESH, Definition, Task, seed_of
 from .inputs import with_layout
 from .specs import InputSpec, input_specs
@@ -161,7 +162,7 @@ class _Problem:
     def _space(self, scheme: str) -> dict[str, Any]:
         if scheme not in self._spaces:
             name, _, how = scheme.partition("/")
-            tree = _Shrink(SCHEMES[name], by_place=how == _BY_PLACE).shrunk(ast.parse(self._text))
+            tree = _Shrink(SCHEMES[name], by_place=how == _BY_PLACE).shrunk(parse_ast(self._text))
             space: dict[str, Any] = {"__name__": f"klineage_task_{self._path.stem}_{scheme}"}
             exec(compile(tree, str(self._path), "exec"), space)
             self._spaces[scheme] = space
