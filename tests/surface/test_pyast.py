@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,15 +26,34 @@ def test_what_is_no_python_is_a_syntax_error(text: str):
         literal("f(x)")
 
 
+class Lingering:
+    """Garbage in a cycle whose finalizer runs Python, wherever the collector happens to start."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        for _ in range(50):
+            pass
+
+
+def dumped(_: int) -> str:
+    for _ in range(30):
+        Lingering()
+    return ast.dump(parse_ast(TEXT))
+
+
 def test_many_threads_parse_at_once():
-    """Without the lock, CPython 3.11 raises SystemError here in most runs."""
-    before = sys.getswitchinterval()
+    """With ``ast.parse`` this raises SystemError on CPython 3.11: a finalizer lets another thread into the parser."""
+    before, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
+    gc.set_threshold(50)
     try:
         with ThreadPoolExecutor(8) as pool:
-            dumps = set(pool.map(lambda _: ast.dump(parse_ast(TEXT)), range(200)))
+            dumps = set(pool.map(dumped, range(60)))
     finally:
         sys.setswitchinterval(before)
+        gc.set_threshold(*threshold)
     assert len(dumps) == 1
 
 
