@@ -25,7 +25,7 @@ TRITON_RANGE = (Version("3.6"), Version("3.10"))  # from, below
 TOOLS = ("ptxas", "nvdisasm", "cuobjdump")
 EXPERTS = {
     "liger-kernel": "pip install 'klineage[experts]'",
-    "fla-core": "pip install --no-deps fla-core",
+    "fla-core": "pip install 'klineage[experts]'",
     "conch-triton-kernels": "pip install --no-deps conch-triton-kernels",
     "cut-cross-entropy": "pip install --no-deps cut-cross-entropy",
 }

@@ -79,7 +79,7 @@ def check_correctness(
                 "name": c.name,
                 "inputs": list(owner.make_inputs(c)),
                 "again": c.name.removesuffix(SUFFIX) if owner is again else "",
-                "configs": list((configs or {}).get(c.name, ())),
+                "configs": list((configs or {}).get(c.name.removesuffix(SUFFIX), ())),
             }
             for owner, c in asked
         ],

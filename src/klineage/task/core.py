@@ -36,6 +36,7 @@ class Definition:
     expert: str | None = None
     expert_run: str | None = None
     expert_facts: Callable[[int], Mapping[str, object]] | None = None  # of the target's architecture (90, 100, ...)
+    expert_decorators: Mapping[str, str] = field(default_factory=dict)  # of the package -> what to write instead
     naive: str | None = None
     folder: Path = Path()
     notes: tuple[str, ...] = ()

@@ -37,13 +37,17 @@ def expert_kernel(task: Task, target: Target | None) -> Kernel | None:
         return None
     if is_file(spec):
         return kernel_of(task.definition.folder, spec)
+    from ..surface.decorators import replace_decorators
+    from ..surface.pinned import pin_facts
     from ..surface.slicing import slice_function
     from ..surface.specialize import specialize
 
     kernel = slice_function(spec, task.definition.expert_run or "")
+    source = replace_decorators(kernel.source, task.definition.expert_decorators)
     known = task.definition.expert_facts
     facts = known(target.arch) if known is not None and target is not None else None
-    return Kernel(source=specialize(kernel.source, kernel.entry, facts), entry=kernel.entry, origin=spec)
+    source = pin_facts(source, facts or {})
+    return Kernel(source=specialize(source, kernel.entry, facts), entry=kernel.entry, origin=spec)
 
 
 def is_file(spec: str) -> bool:

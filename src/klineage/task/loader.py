@@ -21,7 +21,8 @@ from .refuse import refuse
 
 _KNOWN = frozenset(
     {
-        "NAME", "DESCRIPTION", "CASES", "TOLERANCE", "VENDORS", "EXPERT", "EXPERT_RUN", "NAIVE", "IN_PLACE",
+        "NAME", "DESCRIPTION", "CASES", "TOLERANCE", "VENDORS", "EXPERT", "EXPERT_RUN", "EXPERT_DECORATORS", "NAIVE",
+        "IN_PLACE",
         "reference", "make_inputs", "work", "reduction", "expert_facts",
     }
 )  # fmt: skip
@@ -114,6 +115,7 @@ def _task_of(module: ModuleType, path: Path, text: str) -> Task:
         expert=expert,
         expert_run=expert_run,
         expert_facts=_function(given, "expert_facts", path, needed=False),
+        expert_decorators=_decorators(given.get("EXPERT_DECORATORS", {}), path),
         naive=_text(given, "NAIVE", path),
         folder=path.parent,
     )
@@ -187,6 +189,14 @@ def _in_place(value: Any, path: Path) -> tuple[int, ...]:
     if isinstance(value, tuple | list) and all(isinstance(i, int) and not isinstance(i, bool) for i in value):
         return tuple(value)
     raise TaskError(f"{path.name}: IN_PLACE is {value!r}", "write a tuple of input indices")
+
+
+def _decorators(value: Any, path: Path) -> dict[str, str]:
+    if isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        return {str(k): str(v) for k, v in value.items()}
+    raise TaskError(
+        f"{path.name}: EXPERT_DECORATORS is {value!r}", 'write {"decorator": "what to write instead, or nothing"}'
+    )
 
 
 def _cases(value: Any, path: Path) -> tuple[Case, ...]:

@@ -189,6 +189,19 @@ def run(x):
     kernel[(1,)](x, o, N=x.numel())
     return o
 """
+OTHER_NAME = """
+import triton.language as lang
+
+@triton.jit
+def kernel(xp, o, N: lang.constexpr):
+    i = lang.arange(0, N)
+    lang.store(o + i, lang.load(xp + i) * 2)
+
+def run(x):
+    o = torch.empty_like(x)
+    kernel[(1,)](x, o, N=x.numel())
+    return o
+"""
 MULTIPLY = "@triton.jit\ndef multiply(a, b):\n    return a * b\n"
 
 
@@ -245,6 +258,7 @@ def _table() -> list[Fault]:
               lambda x: torch.where(x > 0, x * 2, x - 1)),
         Fault("driver-properties", DRIVER, (real,), lambda _: torch.tensor([132], dtype=torch.int32)),
         Fault("def-in-docstring", DEF_IN_TEXT, (real,), lambda x: x * 2),
+        Fault("constexpr-by-another-name", OTHER_NAME, (real,), lambda x: x * 2),
         Fault("fp16-sum-is-a-rounded-tree", reduction("tl.sum(x, 1)", 16, "float16"), (steep,), rounded_tree),
     ]  # fmt: skip
     return table

@@ -83,6 +83,12 @@ def run_program(builder: Any, launch: Launch, program: int) -> None:
 
 
 @lru_cache(maxsize=1024)
+def _constexprs(function: Callable[..., Any]) -> frozenset[str]:
+    """Parameters annotated constexpr, under any name of ``triton.language``: the compiler looks for the word alone."""
+    return frozenset(name for name, ty in function.__annotations__.items() if "constexpr" in str(ty))
+
+
+@lru_cache(maxsize=1024)
 def _names(function: Callable[..., Any]) -> frozenset[str]:
     spec = inspect.getfullargspec(function)
     return frozenset((*spec.args, *spec.kwonlyargs))
@@ -109,7 +115,8 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> None:
     bound = inspect.getcallargs(self.fn, *args, **kwargs)
     grid = _as_grid(self.grid, bound)
     with torch._C.DisableTorchFunction():  # a mode of the host code must not see the interpreter's own tensors
-        parameters = {k: v if k in self.constexprs else native._implicit_cvt(v) for k, v in bound.items()}
+        fixed = _constexprs(self.fn)
+        parameters = {k: v if k in fixed else native._implicit_cvt(v) for k, v in bound.items()}
         launch = Launch(getattr(self.fn, "__name__", "kernel"), self.fn, bound, parameters, grid)
         try:
             _runner.launch(launch)
