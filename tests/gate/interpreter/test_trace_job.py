@@ -233,6 +233,28 @@ def run(table, x):
     assert traffic.unique_loaded_bytes == 32 + 2 * 64 * 4  # integers are real: two different pages
 
 
+def test_places_found_by_sorting_are_real(trace: Trace) -> None:
+    source = (
+        HEADER
+        + """
+@triton.jit
+def kernel(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    keys = tl.load(x + i, mask=i < n, other=0.0).to(tl.int32, bitcast=True).to(tl.int64) << 32 | (B - 1 - i).to(tl.int64)
+    page = (B - 1) - (tl.topk(keys, 4) & 0xFFFFFFFF)
+    tl.store(o + tl.arange(0, 4)[:, None] * 64 + tl.arange(0, 64)[None, :],
+             tl.load(x + page[:, None] * 64 + tl.arange(0, 64)[None, :]))
+
+def run(x):
+    o = torch.empty(4, 64)
+    kernel[(1,)](x, o, 33, B=64)
+    return o
+"""
+    )
+    traffic = only(trace(source, floats(64, 64)))
+    assert traffic.unique_loaded_bytes == 4 * 64 * 4  # floats are not, so the first four pages are as good as any
+
+
 def test_atomics_and_integer_data_count(trace: Trace) -> None:
     source = (
         HEADER

@@ -69,12 +69,19 @@ def _reduce_axis(tensors: Tensors, axis: int, combine: Any) -> Tensors:
         if dtype in LOW:
             return (make_tensor(narrow(TensorHandle(extreme, tl.float32), dtype).data, dtype),)
         return (make_tensor(extreme, dtype),)
+    if combine in _BITWISE:
+        return (make_tensor(np.asarray(_BITWISE[combine].reduce(first.handle.data, axis)), dtype),)
     chooser = _CHOOSERS.get(combine)
     if chooser is not None:
         return _extreme_with_index(tensors, axis, *chooser)
     return _tree(tensors, axis, combine)
 
 
+_BITWISE = {
+    getattr(standard, name): operation
+    for name, operation in (("_xor_combine", np.bitwise_xor), ("_or_combine", np.bitwise_or))
+    if hasattr(standard, name)
+}
 _CHOOSERS = {
     standard._argmax_combine_tie_break_left: (np.argmax, -np.inf),
     standard._argmax_combine_tie_break_fast: (np.argmax, -np.inf),

@@ -317,10 +317,13 @@ def _reduced_shape(shape: tuple[int, ...], axis: int | None, keep_dims: bool) ->
     return shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
 
 
+_READY_MADE = ("_sum_combine", "_elementwise_max", "_elementwise_min", "_prod_combine", "_xor_combine", "_or_combine")
+
+
 def _ready_made(tensors: Any, combine: Any) -> bool:
     """Whether the values are real and numpy reduces them at once."""
     name = getattr(combine, "__name__", "")
-    known = name in ("_sum_combine", "_elementwise_max", "_elementwise_min", "_prod_combine")
+    known = name in _READY_MADE
     return known and len(tensors) == 1 and not _is_float(tensors[0].handle)
 
 
