@@ -24,7 +24,7 @@ def make_inputs(case, generator):
     return ladder.to(dtype_of(case)).gather(-1, order), case["k"]
 
 
-def reduction(case):
+def reduction(_case):
     return 1
 
 

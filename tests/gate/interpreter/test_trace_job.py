@@ -240,7 +240,8 @@ def test_places_found_by_sorting_are_real(trace: Trace) -> None:
 @triton.jit
 def kernel(x, o, n, B: tl.constexpr):
     i = tl.arange(0, B)
-    keys = tl.load(x + i, mask=i < n, other=0.0).to(tl.int32, bitcast=True).to(tl.int64) << 32 | (B - 1 - i).to(tl.int64)
+    bits = tl.load(x + i, mask=i < n, other=0.0).to(tl.int32, bitcast=True)
+    keys = bits.to(tl.int64) << 32 | (B - 1 - i).to(tl.int64)
     page = (B - 1) - (tl.topk(keys, 4) & 0xFFFFFFFF)
     tl.store(o + tl.arange(0, 4)[:, None] * 64 + tl.arange(0, 64)[None, :],
              tl.load(x + page[:, None] * 64 + tl.arange(0, 64)[None, :]))
