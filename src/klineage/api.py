@@ -19,8 +19,8 @@ from .library import load_library, shipped_library
 from .model import Kernel, Lineage, Skill, SkillStatus, Verdict
 from .model.optimize import HeldOut, OptimizeReport, QuickstartReport, RecoverReport, VerifyReport
 from .model.progress import NullProgress, Progress
+from .optimize import Ablation, verified
 from .optimize import optimize as optimize_with
-from .optimize import verified
 from .propose import Proposer
 from .propose.make import ProposerChoice, make_proposer
 from .store import open_store
@@ -140,6 +140,7 @@ class Session:
         budget: int = 10,
         skills: Sequence[Skill] | None = None,
         proposer: ProposerChoice | None = None,
+        ablation: str = Ablation.FULL,
     ) -> OptimizeReport:
         """Apply skills to a task's kernel: the file given, else the task's naive start, else its expert.
 
@@ -151,7 +152,7 @@ class Session:
         if start is None:
             raise TaskError(f"task {judge.task.name} has no kernel to start from", "pass --kernel FILE")
         with closing(made):
-            return self._optimize(judge, start, budget, skills, made)
+            return self._optimize(judge, start, budget, skills, made, ablation)
 
     def _optimize(
         self,
@@ -160,11 +161,13 @@ class Session:
         budget: int,
         skills: Sequence[Skill] | None,
         proposer: Proposer | None = None,
+        ablation: str = Ablation.FULL,
     ) -> OptimizeReport:
         known = list(skills) if skills is not None else self.skills()
         if not known and (proposer is None or proposer.name == "moves"):
             raise KLineageError("no skill is known", "run: klineage walk TASK, then klineage induce")
-        return optimize_with(judge, self.store, start, known, budget, self.progress, proposer)
+        left = Ablation(ablation)
+        return optimize_with(judge, self.store, start, known, budget, self.progress, proposer, left)
 
     def held_out(self, skills: Sequence[Skill]) -> list[str]:
         """Shipped tasks with a naive kernel that gave none of these skills."""
@@ -205,7 +208,9 @@ class Session:
             wall_s=time.monotonic() - started,
         )
 
-    def recover(self, name: str, budget: int = 10, skills: Sequence[Skill] | None = None) -> RecoverReport:
+    def recover(
+        self, name: str, budget: int = 10, skills: Sequence[Skill] | None = None, ablation: str = Ablation.FULL
+    ) -> RecoverReport:
         """From the naive end of a task's lineage back towards its expert, by skills alone.
 
         Walks the task first when the store holds no finished lineage of its present expert.
@@ -220,7 +225,7 @@ class Session:
             raise KLineageError("the lineage's naive kernel is not in the store", f"run: klineage walk {name}")
         if skills is None and not any(judge.info.name in s.sources for s in self.skills()):
             self.induce([name])
-        report = self._optimize(judge, naive, budget, skills)
+        report = self._optimize(judge, naive, budget, skills, ablation=ablation)
         return RecoverReport(
             task=report.task,
             target=report.target,
@@ -230,6 +235,7 @@ class Session:
             recovered_us=report.best_us,
             recovered_kernel=report.best_kernel,
             tries=report.tries,
+            skills=report.skills,
         )
 
 
@@ -290,10 +296,11 @@ def optimize(
     proposer: ProposerChoice | None = None,
     jobs: int = 2,
     mode: str | None = None,
+    ablation: str = Ablation.FULL,
 ) -> OptimizeReport:
-    """Apply skills to a kernel within a budget of gate runs."""
+    """Apply skills to a kernel within a budget of gate runs; ``ablation``: a value of ``optimize.Ablation``."""
     with Session(target, store, progress, jobs, mode) as session:
-        return session.optimize(task, kernel_path, budget, skills, proposer)
+        return session.optimize(task, kernel_path, budget, skills, proposer, ablation)
 
 
 def recover(
@@ -306,10 +313,11 @@ def recover(
     progress: Progress | None = None,
     jobs: int = 2,
     mode: str | None = None,
+    ablation: str = Ablation.FULL,
 ) -> RecoverReport:
-    """Naive end back to the expert by skills alone."""
+    """Naive end back to the expert by skills alone; ``ablation``: a value of ``optimize.Ablation``."""
     with Session(target, store, progress, jobs, mode) as session:
-        return session.recover(task, budget, skills)
+        return session.recover(task, budget, skills, ablation)
 
 
 def verify(

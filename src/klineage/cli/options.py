@@ -40,6 +40,16 @@ LibraryOption = Annotated[
     typer.Option("--library", help="Skills' files or folders, in place of the shipped ones and the store's."),
 ]
 
+SkillsLeft = StrEnum(
+    "SkillsLeft",
+    {"FULL": "full", "NO_CONDITIONS": "no-conditions", "LABELS_ONLY": "labels-only",
+     "GENERATED_ONLY": "generated-only", "NONE": "none"},
+)  # fmt: skip
+SkillsOption = Annotated[
+    SkillsLeft | None,
+    typer.Option("--skills", help="Ablation: use only this much of the skills. [default: full]", show_default=False),
+]
+
 
 def cores() -> int:
     """Cores this process may use: the default of --jobs."""

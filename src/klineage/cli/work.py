@@ -30,6 +30,7 @@ from .options import (
     JsonOption,
     LibraryOption,
     ModeOption,
+    SkillsOption,
     StoreOption,
     TargetOption,
     choose_target,
@@ -183,6 +184,7 @@ def optimize(
     json: JsonOption = False,
     jobs: JobsOption = None,
     library: LibraryOption = None,
+    skills_left: SkillsOption = None,
     out: OutOption = None,
     proposer: ProposerOption = None,
     model: ModelOption = None,
@@ -219,6 +221,7 @@ def optimize(
             progress=progress,
             proposer=who,
             jobs=jobs or cores(),
+            ablation=skills_left or "full",
         )
         _write_kernel(evidence, report.best_kernel, out)
     from ..report import optimize_page
@@ -277,6 +280,7 @@ def recover(
     json: JsonOption = False,
     jobs: JobsOption = None,
     library: LibraryOption = None,
+    skills_left: SkillsOption = None,
     out: OutOption = None,
 ) -> None:
     """From a walked task's naive end, go back to the expert's speed by skills alone."""
@@ -294,6 +298,7 @@ def recover(
             skills=skills,
             progress=progress,
             jobs=jobs or cores(),
+            ablation=skills_left or "full",
         )
         _write_kernel(evidence, report.recovered_kernel, out)
     from ..report import recover_page

@@ -40,6 +40,7 @@ class OptimizeReport(Frozen):
     end: str = ""  # why the search stopped
     vendor_us: float | None = None  # the fastest vendor's, timed beside the best kernel; None where none was timed
     proposer: str = "moves"
+    skills: str = "full"  # or what an ablation left of them
     spent: tuple[Spent, ...] = ()  # when the proposer is a model
 
     @property
@@ -59,6 +60,7 @@ class RecoverReport(Frozen):
     recovered_us: float
     recovered_kernel: str = ""
     tries: tuple[Try, ...] = ()
+    skills: str = "full"  # or what an ablation left of them
 
     @property
     def fraction(self) -> float:

@@ -75,8 +75,8 @@ class Skill(Frozen):
     def model_post_init(self, context: object, /) -> None:
         if self.status is SkillStatus.VERIFIED and not any(e.provenance is Provenance.MEASURED for e in self.effects):
             raise ValueError("a skill is verified only by a measured effect")
-        if not self.evidence:
-            raise ValueError("a skill needs evidence")
+        if not self.evidence and (self.effects or self.negative or self.risks or self.scope):
+            raise ValueError("a skill that claims something needs evidence")
 
     @property
     def id(self) -> str:

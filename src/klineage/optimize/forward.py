@@ -13,6 +13,7 @@ from ..model.progress import NullProgress, Progress
 from ..propose import Candidate, Forward, Improvement, MovesProposer, Proposer, Rejected, Unusable
 from ..store.base import Store
 from ..surface.query import normal
+from .ablation import Ablation, ablated, checks
 from .match import Situation, match, match_free
 
 GAIN = 1.01  # a try is kept when it is at least this much faster
@@ -44,11 +45,13 @@ class Optimizer:
         skills: Sequence[Skill],
         progress: Progress | None = None,
         proposer: Proposer | None = None,
+        ablation: Ablation = Ablation.FULL,
     ) -> None:
         self.proposer = proposer or MovesProposer()
         self.judge = judge
         self.store = store
-        self.skills = list(skills)
+        self.skills = ablated(skills, ablation)
+        self.ablation = ablation
         self.progress = progress or NullProgress()
 
     def run(self, start: Kernel, budget: int = 10) -> OptimizeReport:
@@ -82,6 +85,7 @@ class Optimizer:
             end=stop.reason or end,
             vendor_us=search.verdict.vendor_us,
             proposer=self.proposer.name,
+            skills=self.ablation.value,
             spent=tuple(stop.spent),
         )
 
@@ -121,6 +125,7 @@ class Optimizer:
             target=self.judge.target,
             cases=info.with_role(CaseRole.BENCH),
             reports={c.name: search.verdict.launches for c in info.with_role(CaseRole.BENCH)},
+            checked=checks(self.ablation),
         )
         if search.matched is None or search.matched[0] != search.kernel.id:
             candidates, rejected = match(self.skills, situation)
@@ -135,7 +140,7 @@ class Optimizer:
         open_ones = [c for c in candidates if normal(c.proposal.source) not in search.seen]
         # a skill that brought nothing waits behind the others, and rests after some values until a step was kept
         tries = {id(c): search.tried.get((*_key(c), search.kept), 0) for c in open_ones}
-        open_ones = [c for c in open_ones if tries[id(c)] < (VALUES_PER_SKILL if c.expected >= LITTLE else 1)]
+        open_ones = [c for c in open_ones if tries[id(c)] < _values(c)]
         pending = {c.skill.move for c in open_ones if not tries[id(c)]}
         waiting = {id(c): bool(set(c.skill.requires) & pending - {c.skill.move}) for c in open_ones}
         return sorted(open_ones, key=lambda c: (tries[id(c)], -c.expected, waiting[id(c)]))
@@ -226,9 +231,16 @@ def optimize(
     budget: int = 10,
     progress: Progress | None = None,
     proposer: Proposer | None = None,
+    ablation: Ablation = Ablation.FULL,
 ) -> OptimizeReport:
     """Apply ``skills`` to ``start`` within ``budget`` gate runs; the result is never worse than the start."""
-    return Optimizer(judge, store, skills, progress, proposer).run(start, budget)
+    return Optimizer(judge, store, skills, progress, proposer, ablation).run(start, budget)
+
+
+def _values(candidate: Candidate) -> int:
+    """How many values of a skill are tried at a site before another step is kept."""
+    unknown = not candidate.skill.effects and not candidate.skill.negative
+    return VALUES_PER_SKILL if unknown or candidate.expected >= LITTLE else 1
 
 
 def _key(candidate: Candidate) -> tuple[str, str]:

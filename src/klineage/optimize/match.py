@@ -21,6 +21,7 @@ class Situation:
     target: Target
     cases: tuple[Case, ...]
     reports: dict[str, tuple[LaunchReport, ...]]
+    checked: bool = True  # whether moves test their own soundness conditions
 
 
 def match(skills: Sequence[Skill], situation: Situation) -> tuple[list[Candidate], list[Rejected]]:
@@ -78,7 +79,7 @@ def _sites_of(skill: Skill, module: Module, situation: Situation) -> tuple[list[
         why = "no move writes it: a model must (--model)"
         return [], [(s.label, why, ()) for s in _free_sites(skill, module)]
     try:
-        proposals = list(move(skill.move).materialize(module, skill.carriers))
+        proposals = list(move(skill.move).materialize(module, skill.carriers, checked=situation.checked))
     except KernelError as error:
         return [], [("", f"the edit was not applied: {error.message}", ())]
     except KLineageError as error:

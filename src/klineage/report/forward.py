@@ -38,12 +38,17 @@ def optimize_page(report: OptimizeReport) -> RenderableType:
         (f"×{report.speedup:.2f}", "bold green" if report.speedup > 1.02 else "bold"),
         f" ({report.mode}); {kept} of {len(report.tries)} tries kept",
         f"; {report.end}" if report.end else "",
+        _left(report.skills),
     )
     kernels = Text(f"kernel {report.start_kernel} → {report.best_kernel}", style="dim")
     parts: list[RenderableType] = [tries_table(report.tries, report.mode)] if report.tries else []
     if report.spent:
         parts.append(spent_table(report.spent))
     return Group(head, kernels, *parts)
+
+
+def _left(skills: str) -> str:
+    return "" if skills == "full" else f"; skills: {skills}"
 
 
 def recover_page(report: RecoverReport) -> RenderableType:
@@ -54,6 +59,7 @@ def recover_page(report: RecoverReport) -> RenderableType:
         f"{time_text(report.expert_us)}: ",
         (f"{report.fraction:.1%} of the expert's speed", "bold"),
         f" ({report.mode})",
+        _left(report.skills),
     )
     return Group(head, *([tries_table(report.tries, report.mode)] if report.tries else []))
 

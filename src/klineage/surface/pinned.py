@@ -101,8 +101,4 @@ def _chosen(text: PyText, statement: ast.If) -> Edit:
 
 
 def _is(node: ast.expr, value: object) -> bool:
-    return (
-        ast.unparse(node) == ast.unparse(ast.Constant(value))
-        if isinstance(node, ast.Constant)
-        else (ast.unparse(node) == repr(value))
-    )
+    return ast.unparse(node) == repr(value)
