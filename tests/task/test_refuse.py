@@ -43,6 +43,13 @@ WORTHLESS = {
     ),
     "downcast": ("TOLERANCE = (0.02, 'loose')\ndef reference(x):\n    return x * 3\n", "silent downcast"),
     "anything": ("TOLERANCE = (1.5, 'very loose')\ndef reference(x):\n    return x * 3\n", "returns zeros"),
+    "bench-dtype-unchecked": (
+        "CASES[-1]['dtype'] = 'fp16'\n"
+        "def reference(x):\n    return x * 3\n"
+        "def make_inputs(case, generator):\n"
+        "    x = torch.randn(4, case['n'], generator=generator)\n    return (x.half() if 'dtype' in case else x,)\n",
+        "no check case has",
+    ),
     "seed-ignored": (
         "def reference(x):\n    return x.cumsum(-1)\n"
         "def make_inputs(case, generator):\n    return (torch.arange(4.0 * case['n']).reshape(4, -1),)\n",

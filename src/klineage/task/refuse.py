@@ -35,15 +35,26 @@ def degenerate(task: Task) -> str | None:
     """Why the task is worthless as a judge, or None.
 
     Tried on every check case: zeros, one constant, an input handed back, and the oracle rounded to the next
-    smaller type (scaled to its range first). Also: inputs that ignore the seed, or differ for the same seed.
+    smaller type (scaled to its range first). Also: inputs that ignore the seed, or differ for the same seed, and a
+    bench case of a dtype that no check case has.
     """
     cases = task.check_cases
-    fault = _seeds(task, cases) or _reference(task, cases)
+    fault = _seeds(task, cases) or _reference(task, cases) or _unchecked_dtype(task)
     if fault:
         return fault
     for words, answer in _trivial(task):
         if all(_passes(task, case, answer) for case in cases):
             return f"{words} would pass all its {len(cases)} check cases"
+    return None
+
+
+def _unchecked_dtype(task: Task) -> str | None:
+    """A bench case whose inputs have a dtype in which nothing is checked: a kernel would be timed unjudged."""
+    checked = {spec[3] for case in task.check_cases for spec in task.input_specs(case) if spec[0] == "tensor"}
+    for case in task.bench_cases:
+        for spec in task.input_specs(case):
+            if spec[0] == "tensor" and spec[3] not in checked:
+                return f"bench case {case.name} has {spec[3]} inputs, and no check case has"
     return None
 
 
