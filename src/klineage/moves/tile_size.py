@@ -39,7 +39,7 @@ def tile_powers_of_two(context: Context, _args: Mapping[str, str]) -> bool | Non
 
 @predicate
 def dot_tiles_at_least_16(context: Context, _args: Mapping[str, str]) -> bool | None:
-    """Tiles that feed tl.dot are at least 16 long on every axis; a kernel whose tiles feed none has nothing to break."""
+    """Tiles that feed tl.dot are at least 16 long on every axis (true where none does)."""
     sizes = parse_sizes(context.params.get("tile", ""))
     axes = [v for role, v in sizes.items() if role in ("m", "n", "k")]
     return None if not sizes else all(v >= _SMALLEST_DOT_AXIS for v in axes)
