@@ -14,6 +14,7 @@ from klineage.task import Task, load_task, shipped_tasks
 
 SM_90 = target("sm_90")
 TASKS = sorted(shipped_tasks())
+LAUNCHES = {"gated_delta_rule": 5, "top_k": 2}  # an expert of several kernels; every other is one
 WITH_EXPERT = [name for name in TASKS if load_task(name, check=False).definition.expert]
 
 
@@ -69,7 +70,7 @@ def test_task_is_sound_and_complete(name):
     assert task.info.description
     assert task.definition.naive or task.definition.expert
     assert 5 <= len(task.check_cases) <= 8
-    assert 1 <= len(task.bench_cases) <= 2
+    assert 1 <= len(task.bench_cases) <= 3
     for case in task.info.cases:
         assert task.work(case).flops > 0
         assert task.work(case).bytes > 0
@@ -94,13 +95,14 @@ def test_kernels_are_right_on_every_check_case(worker, name):
 
 
 @pytest.mark.parametrize("name", WITH_EXPERT)
-def test_expert_is_folded_to_one_launch_for_its_target(name):
+def test_expert_is_folded_to_the_launches_of_its_target(name):
     task = load_task(name, check=False)
     kernel = task.expert(SM_90)
     assert kernel is not None
     module = Module.parse(kernel.source)
-    assert len(module.launches) == 1
-    assert len(module.kernels) <= 2  # the kernel and at most one helper
+    launches = LAUNCHES.get(name, 1)
+    assert len(module.launches) == launches
+    assert len(module.kernels) == launches
     assert "infer_device" not in kernel.source
     assert task.expert(SM_90) is kernel
 
